@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/core/model/layer_pass.hpp>
+
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+
+namespace orthant::model {
+
+void LayerPass::weight_gradient(std::function<void(LayerPass&)> gradient) {
+  if (split) {
+    deferred.push_back(std::move(gradient));
+    return;
+  }
+  const at::NoGradGuard no_graph;
+  gradient(*this);
+}
+
+void LayerPass::run_deferred() {
+  const at::NoGradGuard no_graph;
+  for (auto& gradient : deferred) gradient(*this);
+  deferred.clear();
+}
+
+void Declaration::compute(double cost_us) {
+  segments.push_back({.kind = stream::Segment::Kind::compute, .cost_us = cost_us});
+}
+
+int Declaration::post(std::string name, stream::StreamId stream, double cost_us) {
+  const int index = static_cast<int>(nested.size());
+  nested.push_back({std::move(name), stream});
+  segments.push_back({.kind = stream::Segment::Kind::post, .cost_us = cost_us, .nested = index});
+  return index;
+}
+
+void Declaration::wait(int index) { segments.push_back({.kind = stream::Segment::Kind::wait, .nested = index}); }
+
+}  // namespace orthant::model

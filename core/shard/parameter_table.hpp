@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one table of logical parameters: global name and shape, placement, flat unit. Reductions, norm counting, initialisation,
+// weight files and memory plans all read it; there are no separate flags anywhere. A flat unit is what is gathered and reduced
+// together; a region is one physical matrix in it, which may hold several logical parameters one under the other (QKV, gate-up).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <orthant/core/base/id.hpp>
+#include <orthant/core/shard/placement.hpp>
+
+namespace orthant::shard {
+
+enum class UnitKind : std::uint8_t { embedding, block, head, norms };
+enum class Init : std::uint8_t { normal, ones };
+
+/// Regions start at multiples of this many elements, so that vector code sees the same alignment on every mesh.
+inline constexpr std::int64_t kRegionAlignment = 64;
+/// A unit is padded to this many elements times the shard degree.
+inline constexpr std::int64_t kShardAlignment = 128;
+
+struct LogicalParameter {
+  std::string name;  ///< Hugging Face's Llama name
+  Placement placement;
+  UnitId unit;
+  std::int64_t offset = 0;  ///< first local element in the unit
+  Init init = Init::normal;
+};
+
+struct Region {
+  std::int64_t offset = 0;
+  Shape shape;  ///< local
+};
+
+struct FlatUnit {
+  UnitId id;
+  std::string name;  ///< "layers.3", "embedding", "norms"
+  UnitKind kind = UnitKind::block;
+  bool decays = true;          ///< weight decay applies (matrices only)
+  bool counted = true;         ///< this rank adds it to the global norm and writes it to files (one owner a replica group)
+  bool tensor_partial = false; ///< gradients are partial sums over tp (norms under sequence parallel)
+  bool tied = false;           ///< the same parameter also lives on the other end of the pipeline
+  std::int64_t numel = 0;      ///< local elements, padding excluded
+  std::vector<Region> regions = {};
+  std::vector<int> parameters = {};  ///< indices into ParameterTable::parameters()
+
+  std::int64_t padded_numel(int shard_degree) const;
+  std::int64_t shard_numel(int shard_degree) const { return padded_numel(shard_degree) / shard_degree; }
+};
+
+class ParameterTable {
+ public:
+  struct Part {
+    std::string name;
+    Placement placement;
+    Init init = Init::normal;
+  };
+
+  /// Declares a unit; its id is global (the same on every rank that holds it). Declaring it again (tied weights) is an error.
+  void add_unit(FlatUnit unit);
+  /// Appends a region that holds `parts` one under the other (all 1-D, or 2-D with the same number of local columns).
+  Region add_region(UnitId unit, const std::vector<Part>& parts);
+
+  bool has(UnitId) const;
+  const FlatUnit& unit(UnitId) const;
+  const std::vector<FlatUnit>& units() const { return units_; }  ///< in declaration order
+  const std::vector<LogicalParameter>& parameters() const { return parameters_; }
+
+ private:
+  FlatUnit& mutable_unit(UnitId);
+  std::vector<FlatUnit> units_;
+  std::vector<LogicalParameter> parameters_;
+};
+
+}  // namespace orthant::shard

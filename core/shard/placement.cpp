@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/core/shard/placement.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <orthant/core/base/error.hpp>
+
+namespace orthant::shard {
+
+Range balanced_range(std::int64_t total, int index, int degree) {
+  invariant(total >= 0 && degree >= 1 && index >= 0 && index < degree, "balanced_range wants 0 <= index < degree");
+  const std::int64_t base = total / degree;
+  const std::int64_t longer = total % degree;
+  const std::int64_t begin = index * base + std::min<std::int64_t>(index, longer);
+  return {begin, begin + base + (index < longer ? 1 : 0)};
+}
+
+std::int64_t numel(const Shape& shape) {
+  std::int64_t product = 1;
+  for (std::int64_t size : shape) product *= size;
+  return product;
+}
+
+Shape Placement::local_shape() const {
+  Shape local = global_shape;
+  if (dim >= 0) local[dim] = range.length();
+  return local;
+}
+
+std::vector<Run> Placement::runs() const { return runs_within(0, numel(local_shape())); }
+
+std::vector<Run> Placement::runs_within(std::int64_t begin, std::int64_t end) const {
+  // Rows of `local_width` elements, taken from column `first_column` of rows of `global_width` elements.
+  const std::int64_t global_width = global_shape.back();
+  const bool cuts_rows = dim == static_cast<int>(global_shape.size()) - 1;
+  const std::int64_t local_width = cuts_rows ? range.length() : global_width;
+  const std::int64_t first_column = cuts_rows ? range.begin : 0;
+  const std::int64_t first_row = dim == 0 && !cuts_rows ? range.begin : 0;
+
+  begin = std::max<std::int64_t>(begin, 0);
+  end = std::min(end, numel(local_shape()));
+  if (begin >= end) return {};
+  if (local_width == global_width) return {{first_row * global_width + begin, begin, end - begin}};
+
+  std::vector<Run> runs;
+  for (std::int64_t local = begin; local < end;) {
+    const std::int64_t row = local / local_width;
+    const std::int64_t column = local % local_width;
+    const std::int64_t length = std::min(local_width - column, end - local);
+    runs.push_back({(first_row + row) * global_width + first_column + column, local, length});
+    local += length;
+  }
+  return runs;
+}
+
+Placement replicate(Shape global_shape) { return {.global_shape = std::move(global_shape), .dim = -1, .range = {}}; }
+
+Placement shard(Shape global_shape, int dim, int index, int degree) {
+  if (dim < 0 || dim >= static_cast<int>(global_shape.size())) {
+    throw ShapeError(fmt::format("shard: dim {} of a tensor of {} dims", dim, global_shape.size()));
+  }
+  const Range range = balanced_range(global_shape[dim], index, degree);
+  return {.global_shape = std::move(global_shape), .dim = dim, .range = range};
+}
+
+}  // namespace orthant::shard

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Placement: which part of a global tensor a rank of one axis holds, and where each element of it lies locally. A pure function of
+// (shape, dim, index, degree); constructors replicate() and shard(). Uneven shards are legal, empty ones too: nothing is padded.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace orthant::shard {
+
+using Shape = std::vector<std::int64_t>;
+
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t length() const { return end - begin; }
+  friend bool operator==(Range, Range) = default;
+};
+
+/// Part `index` of `degree` nearly equal parts of [0, total); the first total % degree parts are one longer.
+Range balanced_range(std::int64_t total, int index, int degree);
+
+std::int64_t numel(const Shape&);
+
+/// Elements that are contiguous both in the global tensor and locally, as flat (row-major) indices.
+struct Run {
+  std::int64_t global = 0;
+  std::int64_t local = 0;
+  std::int64_t length = 0;
+  friend bool operator==(Run, Run) = default;
+};
+
+struct Placement {
+  Shape global_shape;  ///< one or two dims
+  int dim = -1;        ///< sharded dim, -1 when replicated
+  Range range;         ///< this rank's part of that dim
+
+  bool is_replicated() const { return dim < 0; }
+  Shape local_shape() const;
+  /// In local order; they tile the local tensor, and over all ranks of a sharded axis the global one, exactly once.
+  std::vector<Run> runs() const;
+  /// The runs, cut to local elements [begin, end); `local` stays relative to the whole local tensor.
+  std::vector<Run> runs_within(std::int64_t begin, std::int64_t end) const;
+};
+
+Placement replicate(Shape global_shape);
+Placement shard(Shape global_shape, int dim, int index, int degree);
+
+}  // namespace orthant::shard

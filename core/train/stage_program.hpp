@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the pipeline executor runs: layers of this rank's stage as task bodies, and the memory that crosses stage borders.
+// ATen-free, so that the executor can be tested (and run under a thread sanitizer) with a program made of numbers.
+#pragma once
+
+#include <memory>
+
+#include <orthant/core/base/id.hpp>
+#include <orthant/core/base/phase.hpp>
+#include <orthant/core/comm/span.hpp>
+#include <orthant/core/stream/task.hpp>
+
+namespace orthant::train {
+
+/// What crosses a stage border.
+enum class Payload : std::uint8_t { activation, gradient };
+
+/// Memory and what keeps it alive.
+struct Held {
+  comm::Span span;
+  std::shared_ptr<void> owner;
+};
+
+class StageProgram {
+ public:
+  virtual ~StageProgram() = default;
+
+  /// Runs one layer for one micro-batch: the body of a compute task. `overwrite_main`/`overwrite_norms` come with the phase that
+  /// writes those gradients.
+  struct Step {
+    Phase phase = Phase::forward;
+    LayerId layer;
+    MicrobatchId microbatch;
+    bool overwrite_main = false;
+    bool overwrite_norms = false;
+  };
+  virtual void run(const Step& step, stream::TaskScope& scope) = 0;
+
+  /// Nested collectives, segments and cost of that task.
+  struct Outline {
+    std::vector<stream::NestedCollective> nested;
+    std::vector<stream::Segment> segments;
+  };
+  virtual Outline outline(Phase phase, LayerId layer) const = 0;
+
+  // The next two run on whichever thread starts the message, while run() may be at work on other micro-batches or on the other
+  // payload of this one; what touches the same payload of the same micro-batch is ordered before or after them.
+
+  /// Memory for a payload to be received for the micro-batch; it becomes the stage's input (or its output's gradient).
+  virtual Held make_input(Payload payload, MicrobatchId) = 0;
+  /// The stage's output (or its input's gradient), to be sent; the program gives it up.
+  virtual Held take_output(Payload payload, MicrobatchId) = 0;
+};
+
+}  // namespace orthant::train

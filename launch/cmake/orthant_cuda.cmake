@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Whether the CUDA module is built, and what it links: orthant_torch_cuda (LibTorch's CUDA half, the CUDA runtime), orthant_nccl.
+# The runtime and NCCL are those that LibTorch brings, so that a process holds one of each; the compiler is the toolkit's.
+set(ORTHANT_HAS_CUDA OFF)
+if(ORTHANT_CUDA STREQUAL "OFF")
+  return()
+endif()
+if(ORTHANT_SANITIZER)  # nvcc does not take their flags
+  if(ORTHANT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ORTHANT_CUDA=ON cannot be combined with ORTHANT_SANITIZER=${ORTHANT_SANITIZER}; use OFF or AUTO")
+  endif()
+  message(STATUS "CUDA module: not built under a sanitizer")
+  return()
+endif()
+
+include(CheckLanguage)
+find_program(ORTHANT_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin /usr/local/cuda/bin)
+if(ORTHANT_NVCC AND NOT CMAKE_CUDA_COMPILER)
+  set(CMAKE_CUDA_COMPILER ${ORTHANT_NVCC})
+endif()
+if(NOT CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 90)
+endif()
+check_language(CUDA)
+find_path(ORTHANT_NCCL_INCLUDE nccl.h HINTS ${ORTHANT_SITE_PACKAGES}/nvidia/nccl/include /usr/local/cuda/include)
+find_file(ORTHANT_NCCL_LIBRARY NAMES libnccl.so.2 HINTS ${ORTHANT_SITE_PACKAGES}/nvidia/nccl/lib /usr/local/cuda/lib64)
+find_file(ORTHANT_CUDART NAMES libcudart.so.13 HINTS ${ORTHANT_SITE_PACKAGES}/nvidia/cu13/lib /usr/local/cuda/lib64)
+
+set(missing "")
+foreach(part CMAKE_CUDA_COMPILER ORTHANT_NCCL_INCLUDE ORTHANT_NCCL_LIBRARY ORTHANT_CUDART)
+  if(NOT ${part})
+    string(APPEND missing " ${part}")
+  endif()
+endforeach()
+if(NOT EXISTS ${ORTHANT_TORCH_ROOT}/lib/libtorch_cuda.so)
+  string(APPEND missing " libtorch_cuda.so")
+endif()
+if(missing)
+  if(ORTHANT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "ORTHANT_CUDA=ON, but not found:${missing}")
+  endif()
+  message(STATUS "CUDA module: not built, not found:${missing}")
+  return()
+endif()
+
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_EXTENSIONS OFF)
+set(ORTHANT_HAS_CUDA ON)
+message(STATUS "CUDA module: built with ${CMAKE_CUDA_COMPILER} for ${CMAKE_CUDA_ARCHITECTURES}, ${ORTHANT_NCCL_LIBRARY}")
+
+add_library(orthant_nccl INTERFACE)
+target_include_directories(orthant_nccl SYSTEM INTERFACE ${ORTHANT_NCCL_INCLUDE})
+target_link_libraries(orthant_nccl INTERFACE ${ORTHANT_NCCL_LIBRARY})
+
+# Nothing refers to libtorch_cuda by name: it registers its operators when it is loaded, so it must not be dropped "as needed".
+add_library(orthant_torch_cuda INTERFACE)
+target_include_directories(orthant_torch_cuda SYSTEM INTERFACE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+target_link_libraries(orthant_torch_cuda INTERFACE orthant_torch -Wl,--no-as-needed
+  ${ORTHANT_TORCH_ROOT}/lib/libtorch_cuda.so ${ORTHANT_TORCH_ROOT}/lib/libc10_cuda.so ${ORTHANT_CUDART})

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// ParallelModel: the model of this rank with everything that trains it, as parallelize() composed it. A step is submitted whole and
+// its result taken from a handle, possibly after the next step was submitted.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <orthant/core/step/llama_program.hpp>
+#include <orthant/core/step/step_tail.hpp>
+#include <orthant/launch/rank_context.hpp>
+#include <orthant/launch/run_config.hpp>
+#include <orthant/mesh/device_mesh.hpp>
+#include <orthant/pipeline/executor.hpp>
+#include <orthant/pipeline/expand.hpp>
+
+namespace orthant::launch {
+
+/// One of the two data-parallel engines, behind the three seams that it implements.
+struct DataParallel {
+  std::shared_ptr<void> engine;
+  train::ParamLifecycle& lifecycle;
+  train::GradSync& sync;
+  train::ShardStore& store;
+};
+
+/// What the tail of the step that is being submitted needs, and gives.
+struct SubmittedStep {
+  std::int64_t step = 0;
+  double lr = 0;
+  std::optional<step::StepHandle> handle = {};
+};
+
+/// The parts, in the order of their construction; each refers to those before it.
+struct ParallelParts {
+  shard::ParameterTable table;
+  model::ParameterStore store;
+  std::unique_ptr<model::LayerFactory> factory;
+  std::unique_ptr<step::LlamaProgram> program;
+  std::unique_ptr<DataParallel> data_parallel;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  std::unique_ptr<step::StepTail> tail;
+  std::unique_ptr<pipeline::Executor> executor;
+  std::vector<pipeline::LayerTask> training_plan;
+  std::vector<pipeline::LayerTask> validation_plan;
+  SubmittedStep submitted;
+};
+
+class ParallelModel {
+ public:
+  ParallelModel(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context, std::unique_ptr<ParallelParts> parts)
+      : run_(run), mesh_(mesh), context_(context), parts_(std::move(parts)) {}
+
+  /// Submits one training step (0-based) with this learning rate. Collective over all ranks.
+  step::StepHandle submit_step(std::int64_t step, double lr);
+  /// Submits a forward-only pass over one global batch; `batch` is what the reader gets as its step.
+  step::StepHandle submit_validation(std::int64_t batch);
+  /// Waits for everything submitted.
+  void drain() { context_.scheduler.drain(); }
+  std::int64_t submitted_steps() const { return submitted_steps_; }
+
+  const RunConfig& run() const { return run_; }
+  mesh::DeviceMesh& mesh() { return mesh_; }
+  const RankContext& context() const { return context_; }
+  const shard::ParameterTable& table() const { return parts_->table; }
+  train::ShardStore& shards() { return parts_->data_parallel->store; }
+
+ private:
+  void begin(step::StepInput input);
+
+  RunConfig run_;
+  mesh::DeviceMesh& mesh_;
+  RankContext context_;
+  std::unique_ptr<ParallelParts> parts_;
+  std::int64_t submitted_steps_ = 0;
+};
+
+}  // namespace orthant::launch

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/launch/run_config.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <orthant/core/base/error.hpp>
+#include <orthant/core/data/token_file.hpp>
+#include <orthant/pipeline/schedule.hpp>
+
+namespace orthant::launch {
+namespace {
+
+using config::ConfigReader;
+
+constexpr std::int64_t kMany = 1'000'000'000;
+
+/// "{1, 2, 4}": every degree up to `most` that divides all of `sizes`.
+std::string legal_degrees(std::initializer_list<std::int64_t> sizes, std::int64_t most) {
+  std::vector<std::int64_t> degrees;
+  for (std::int64_t degree = 1; degree <= most; ++degree) {
+    if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size % degree == 0; })) degrees.push_back(degree);
+  }
+  return fmt::format("{{{}}}", fmt::join(degrees, ", "));
+}
+
+void read_model(ConfigReader& in, model::ModelConfig& m, std::int64_t vocab_of_data) {
+  m.layers = in.integer("model.layers", m.layers, {.min = 1, .max = 10'000});
+  m.hidden = in.integer("model.hidden", m.hidden, {.min = 1, .max = 1 << 20});
+  m.heads = in.integer("model.heads", m.heads, {.min = 1, .max = 1 << 16});
+  m.kv_heads = in.integer("model.kv_heads", m.heads, {.min = 1, .max = 1 << 16});
+  m.head_dim = in.integer("model.head_dim", std::max<std::int64_t>(m.hidden / m.heads, 1), {.min = 1, .max = 1 << 16});
+  m.ffn = in.integer("model.ffn", m.hidden * 3, {.min = 1, .max = 1 << 22});
+  const auto vocab = in.integer("model.vocab", 0, {.min = 0, .max = 1 << 30});
+  m.rope_theta = in.number("model.rope_theta", m.rope_theta, {.min = 1.0});
+  m.norm_eps = in.number("model.norm_eps", m.norm_eps, {.min = 0.0, .max = 1.0});
+  m.init_std = in.number("model.init_std", m.init_std, {.min = 0.0, .max = 10.0});
+  m.tie_embeddings = in.boolean("model.tie_embeddings", m.tie_embeddings);
+
+  m.vocab = vocab != 0 ? vocab : vocab_of_data;
+  in.settle("model.vocab", m.vocab);
+  if (vocab != 0 && vocab < vocab_of_data) {
+    in.reject("model.vocab", fmt::format("the token files have a vocabulary of {}; use at least that, or 0 to take it from them", vocab_of_data));
+  }
+  if (m.heads % m.kv_heads != 0) {
+    in.reject("model.kv_heads", fmt::format("heads = {} is not divisible by kv_heads = {}; use kv_heads in {}", m.heads, m.kv_heads,
+                                            legal_degrees({m.heads}, m.heads)), {"model.heads"});
+  }
+  if (!in.is_set("model.head_dim") && m.hidden % m.heads != 0) {
+    in.reject("model.hidden", fmt::format("hidden = {} is not divisible by heads = {}; use a multiple of heads, or set model.head_dim",
+                                          m.hidden, m.heads), {"model.heads"});
+  } else if (m.head_dim % 2 != 0) {
+    in.reject("model.head_dim", fmt::format("head_dim = {} is odd; rotary embedding turns pairs", m.head_dim), {"model.hidden", "model.heads"});
+  }
+}
+
+void read_mesh(ConfigReader& in, MeshConfig& mesh, int world) {
+  const char* keys[] = {"mesh.pp", "mesh.dp", "mesh.tp"};
+  int* axes[] = {&mesh.pp, &mesh.dp, &mesh.tp};
+  int known = 1, inferred = -1, zeros = 0;
+  for (int i = 0; i < 3; ++i) {
+    *axes[i] = static_cast<int>(in.integer(keys[i], 1, {.min = 0, .max = 1 << 20}));
+    if (*axes[i] == 0) {
+      inferred = i;
+      ++zeros;
+    } else {
+      known *= *axes[i];
+    }
+  }
+  if (zeros > 1) {
+    in.reject(keys[inferred], "one axis at most may be 0 (inferred from the number of ranks)", {"mesh.pp", "mesh.dp", "mesh.tp"});
+    for (auto* axis : axes) *axis = std::max(*axis, 1);
+    return;
+  }
+  if (zeros == 1) {
+    if (world % known != 0) {
+      in.reject(keys[inferred], fmt::format("{} ranks are not divisible by the other axes' product {}; start a multiple of {} ranks",
+                                            world, known, known), {"mesh.pp", "mesh.dp", "mesh.tp"});
+    }
+    *axes[inferred] = std::max(world / known, 1);
+    in.settle(keys[inferred], static_cast<std::int64_t>(*axes[inferred]));
+  } else if (mesh.world() != world) {
+    in.reject("mesh.dp", fmt::format("pp * dp * tp = {} * {} * {} = {} but {} ranks were started; start {} ranks, or set one axis to 0 to infer it",
+                                     mesh.pp, mesh.dp, mesh.tp, mesh.world(), world, mesh.world()), {"mesh.pp", "mesh.tp"});
+  }
+}
+
+void read_train(ConfigReader& in, TrainConfig& t) {
+  t.steps = in.integer("train.steps", t.steps, {.min = 0, .max = kMany});
+  t.global_batch = in.integer("train.global_batch", t.global_batch, {.min = 1, .max = kMany});
+  t.micro_batch = in.integer("train.micro_batch", t.micro_batch, {.min = 1, .max = kMany});
+  t.seq_len = in.integer("train.seq_len", t.seq_len, {.min = 1, .max = kMany});
+  t.seed = static_cast<std::uint64_t>(in.integer("train.seed", static_cast<std::int64_t>(t.seed), {.min = 0}));
+  const auto precision = in.choice("train.precision", "fp32", {"fp32", "bf16", "fp64"});
+  t.precision = precision == "bf16" ? DType::bf16 : precision == "fp64" ? DType::f64 : DType::f32;
+  t.grad_clip = in.number("train.grad_clip", t.grad_clip, {.min = 0.0});
+  t.validate_every = in.integer("train.validate_every", t.validate_every, {.min = 0, .max = kMany});
+  t.log_every = in.integer("train.log_every", t.log_every, {.min = 1, .max = kMany});
+}
+
+void read_optimizer(ConfigReader& in, RunConfig& run) {
+  auto& o = run.optimizer;
+  o.kind = in.choice("optimizer.kind", "adamw", {"adamw", "sgd"}) == "sgd" ? optim::OptimizerKind::sgd : optim::OptimizerKind::adamw;
+  run.lr.peak = in.number("optimizer.lr", run.lr.peak, {.min = 0.0, .max = 1e6});
+  const auto betas = in.numbers("optimizer.betas", {0.9, 0.95}, {.size = 2, .min = 0.0, .max = 0.999999999});
+  o.adamw.beta1 = betas[0];
+  o.adamw.beta2 = betas[1];
+  o.adamw.eps = in.number("optimizer.eps", o.adamw.eps, {.min = 0.0, .max = 1.0});
+  o.adamw.weight_decay = in.number("optimizer.weight_decay", 0.1, {.min = 0.0, .max = 1e3});
+  o.sgd.weight_decay = o.adamw.weight_decay;
+  o.sgd.momentum = in.number("optimizer.momentum", 0.0, {.min = 0.0, .max = 1.0});
+
+  auto& s = run.lr;
+  const auto kind = in.choice("lr_schedule.kind", "cosine", {"constant", "linear", "cosine", "wsd"});
+  s.kind = kind == "constant" ? optim::LrKind::constant
+           : kind == "linear" ? optim::LrKind::linear
+           : kind == "wsd"    ? optim::LrKind::wsd
+                              : optim::LrKind::cosine;
+  s.warmup = in.integer("lr_schedule.warmup", 0, {.min = 0, .max = kMany});
+  s.decay = in.integer("lr_schedule.decay", 0, {.min = 0, .max = kMany});
+  s.min_ratio = in.number("lr_schedule.min_ratio", 0.1, {.min = 0.0, .max = 1.0});
+}
+
+void check_rules(ConfigReader& in, const RunConfig& run) {
+  const auto& m = run.model;
+  const auto tp = run.mesh.tp;
+  const auto must_divide = [&](const char* name, std::int64_t size) {
+    if (size % tp != 0) {
+      in.reject("mesh.tp", fmt::format("{} = {} is not divisible by tp = {}; use tp in {}", name, size, tp,
+                                       legal_degrees({m.heads, m.kv_heads, m.ffn}, m.heads)),
+                {"model.heads", "model.kv_heads", "model.ffn", "model.hidden"});
+    }
+  };
+  must_divide("heads", m.heads);
+  if (m.kv_heads != m.heads) must_divide("kv_heads", m.kv_heads);
+  must_divide("ffn", m.ffn);
+  if (run.sequence_parallel && run.train.seq_len % tp != 0) {
+    in.reject("train.seq_len", fmt::format("seq_len = {} is not divisible by tp = {}, as sequence parallelism needs; use a multiple of tp, or tp.sequence_parallel = false",
+                                           run.train.seq_len, tp), {"mesh.tp", "tp.sequence_parallel"});
+  }
+  if (m.layers < run.mesh.pp) {
+    in.reject("mesh.pp", fmt::format("{} layers cannot fill {} pipeline stages; use pp <= {}", m.layers, run.mesh.pp, m.layers), {"model.layers"});
+  }
+  const auto per_step = run.mesh.dp * run.train.micro_batch;
+  if (run.train.global_batch % per_step != 0) {
+    in.reject("train.global_batch", fmt::format("global_batch = {} is not divisible by dp * micro_batch = {} * {}; use a multiple of {}",
+                                                run.train.global_batch, run.mesh.dp, run.train.micro_batch, per_step),
+              {"mesh.dp", "train.micro_batch"});
+  }
+}
+
+}  // namespace
+
+RunConfig parse_run_config(config::ConfigDocument document, int world, std::int64_t vocab_of_data) {
+  ConfigReader in(std::move(document));
+  RunConfig run;
+  read_model(in, run.model, vocab_of_data);
+  read_mesh(in, run.mesh, world);
+  read_train(in, run.train);
+  run.fsdp.stage = static_cast<int>(in.integer("fsdp.stage", 3, {.min = 0, .max = 3}));
+  if (run.fsdp.stage == 1 || run.fsdp.stage == 2) {
+    in.reject("fsdp.stage", "use 0 (replicated weights, folder dp) or 3 (weights, gradients and optimizer state sharded)");
+  }
+  run.fsdp.residency = in.choice("fsdp.residency", run.fsdp.residency, {"auto", "layer", "chunk"});
+  run.sequence_parallel = in.boolean("tp.sequence_parallel", true);
+  const auto names = pipeline::schedule_names();
+  run.schedule = in.choice("pipeline.schedule", run.schedule, std::vector<std::string>(names.begin(), names.end()));
+  run.bucket_bytes = in.integer("dp.bucket_mib", 25, {.min = 1, .max = 1 << 16}) << 20;
+  read_optimizer(in, run);
+  run.data.train = in.text("data.train", "");
+  run.data.validation = in.text("data.validation", "");
+  run.data.shuffle = in.boolean("data.shuffle", true);
+  run.trace.first_step = in.integer("trace.first_step", 2, {.min = 0, .max = kMany});
+  run.trace.steps = in.integer("trace.steps", 3, {.min = 0, .max = 1000});
+  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill"});
+  run.fault.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = 0, .max = 1 << 20}));
+  run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
+  run.device = in.choice("device.kind", "cpu", {"cpu", "cuda"});
+  if (run.device == "cuda") {
+    in.reject("device.kind", "the CUDA and NCCL back ends have not been run on a GPU yet, so training on them is refused; use \"cpu\"");
+  }
+  run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
+  run.run_dir = in.text("run.dir", run.run_dir);
+  check_rules(in, run);
+  in.finish();
+  in.throw_if_errors();
+  run.resolved = in.resolved_toml();
+  return run;
+}
+
+RunConfig read_run_config(const std::filesystem::path& path, const std::vector<std::string>& overrides, int world) {
+  auto document = config::ConfigDocument::read(path, overrides);
+  // The vocabulary is the data's: look at the headers first, but let a config that is wrong say so before the data does.
+  std::int64_t vocab = 0;
+  std::string data_error;
+  for (const char* key : {"data.train", "data.validation"}) {
+    const auto entry = document.entries.find(key);
+    if (entry == document.entries.end()) continue;
+    const auto* file = std::get_if<std::string>(&entry->second.value);
+    if (file == nullptr || file->empty()) continue;
+    try {
+      vocab = std::max(vocab, data::TokenFile(*file).vocab_size());
+    } catch (const DataError& error) {
+      data_error = error.what();
+    }
+  }
+  auto run = parse_run_config(std::move(document), world, vocab);
+  if (!data_error.empty()) throw DataError(data_error);
+  if (run.data.train.empty()) throw ConfigError(fmt::format("{}: data.train is missing: a token file made by 'orthant data prepare'", path.string()));
+  return run;
+}
+
+}  // namespace orthant::launch

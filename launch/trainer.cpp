@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/launch/trainer.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <sys/resource.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <orthant/core/base/error.hpp>
+#include <orthant/launch/weights.hpp>
+
+namespace orthant::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+
+std::int64_t peak_resident_bytes() {
+  struct rusage usage {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+/// Takes results as they come: checks, progress, metrics, step times.
+class Results {
+ public:
+  Results(const ParallelModel& model, const TrainerOptions& options)
+      : options_(options),
+        total_(model.run().train.steps),
+        progress_({.total_steps = total_, .log_every = model.run().train.log_every, .visible = options.reports}),
+        last_(Clock::now()) {}
+
+  void take(std::int64_t step, double lr, step::StepHandle handle) {
+    const auto& result = handle.wait();
+    const auto now = Clock::now();
+    const double ms = ms_between(last_, now);
+    last_ = now;
+    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
+      throw NonFiniteError(fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight", step + 1, result.loss,
+                                       result.grad_norm));
+    }
+    step_ms_.push_back(ms);
+    summary.steps = step + 1;
+    summary.last_loss = result.loss;
+    tokens_ = static_cast<double>(result.tokens);
+    progress_.step({.step = step + 1, .loss = result.loss, .grad_norm = result.grad_norm, .lr = lr, .tokens_per_s = tokens_ / ms * 1e3});
+    if (options_.folder == nullptr) return;
+    options_.folder->metrics({{"step", step + 1},
+                              {"loss", result.loss},
+                              {"grad_norm", result.grad_norm},
+                              {"lr", lr},
+                              {"tokens", result.tokens},
+                              {"step_ms", ms},
+                              {"tokens_per_s", tokens_ / ms * 1e3},
+                              {"memory_peak_bytes", peak_resident_bytes()}});
+  }
+
+  void take_validation(double loss) {
+    if (!summary.first_validation_loss) summary.first_validation_loss = loss;
+    summary.last_validation_loss = loss;
+    progress_.line(fmt::format("step {:>5}/{}  validation loss {:.6f}", summary.steps, total_, loss));
+    if (options_.folder != nullptr) options_.folder->metrics({{"step", summary.steps}, {"val_loss", loss}});
+    last_ = Clock::now();
+  }
+
+  TrainSummary finish() {
+    auto times = step_ms_.size() > 3 ? std::vector<double>(step_ms_.begin() + 3, step_ms_.end()) : step_ms_;
+    if (!times.empty()) {
+      std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
+      summary.tokens_per_s = tokens_ / times[times.size() / 2] * 1e3;
+    }
+    return summary;
+  }
+
+  TrainSummary summary;
+
+ private:
+  const TrainerOptions& options_;
+  std::int64_t total_;
+  Progress progress_;
+  Clock::time_point last_;
+  std::vector<double> step_ms_;
+  double tokens_ = 0;
+};
+
+}  // namespace
+
+TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
+  const auto& run = model.run();
+  auto& tracer = model.context().tracer;
+  Results results(model, options);
+  const auto validate_now = [&] {
+    if (options.validation_batches > 0) results.take_validation(validate(model, options.validation_batches));
+  };
+  validate_now();
+
+  for (std::int64_t step = 0; step < run.train.steps; ++step) {
+    if (step == run.trace.first_step && run.trace.steps > 0) tracer.enable();
+    const double lr = optim::lr_at(run.lr, step + 1, run.train.steps);
+    auto handle = model.submit_step(step, lr);
+    results.take(step, lr, handle);
+    if (step == 0 && !options.save_gradients.empty()) {
+      model.drain();
+      save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens), options.save_gradients);
+    }
+    if (step + 1 == run.trace.first_step + run.trace.steps) tracer.disable();
+    if (handle.wait().stop) {
+      results.summary.stopped = true;
+      break;
+    }
+    const bool last = step + 1 == run.train.steps;
+    if (last || (run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0)) validate_now();
+  }
+  model.drain();
+  return results.finish();
+}
+
+double validate(ParallelModel& model, std::int64_t batches) {
+  double loss = 0, tokens = 0;
+  for (std::int64_t batch = 0; batch < batches; ++batch) {
+    auto handle = model.submit_validation(batch);
+    const auto& result = handle.wait();
+    loss += result.loss * static_cast<double>(result.tokens);
+    tokens += static_cast<double>(result.tokens);
+  }
+  return loss / std::max(tokens, 1.0);
+}
+
+}  // namespace orthant::launch

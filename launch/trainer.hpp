@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The training loop: submit a step, take the results of the one before from its handle, validate, report, drain.
+#pragma once
+
+#include <optional>
+
+#include <orthant/launch/parallel_model.hpp>
+#include <orthant/launch/progress.hpp>
+#include <orthant/launch/run_folder.hpp>
+
+namespace orthant::launch {
+
+struct TrainerOptions {
+  std::int64_t validation_batches = 0;  ///< 0: no validation data
+  std::string save_gradients;  ///< file for the first step's gradients (of the mean loss, before clipping); empty: none
+  RunFolder* folder = nullptr;  ///< on the rank that writes
+  bool reports = false;         ///< this rank shows progress
+};
+
+struct TrainSummary {
+  std::int64_t steps = 0;  ///< done
+  bool stopped = false;    ///< on request, before the last step
+  double last_loss = 0;
+  std::optional<double> first_validation_loss;
+  std::optional<double> last_validation_loss;
+  double tokens_per_s = 0;  ///< over all ranks, median step without the first three
+};
+
+/// Trains to run.train.steps. Collective over all ranks.
+/// Throws  NonFiniteError naming the step; whatever the scheduler throws.
+TrainSummary train(ParallelModel& model, const TrainerOptions& options);
+
+/// Token-weighted mean loss over the validation set. Collective over all ranks.
+double validate(ParallelModel& model, std::int64_t batches);
+
+}  // namespace orthant::launch

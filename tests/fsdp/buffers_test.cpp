@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/fsdp/buffers.hpp>
+
+#include <gtest/gtest.h>
+#include <orthant/core/base/error.hpp>
+#include <orthant/tests/harness/plan/layer_loop.hpp>
+
+namespace orthant::fsdp {
+namespace {
+
+using train::Residency;
+
+TEST(PlanBuffers, ChunkGivesEveryUnitItsOwn) {
+  const tests::NumberModel model(3, 5);
+  const auto plans = plan_buffers(model.table, Residency::chunk, 2);
+  ASSERT_EQ(plans.size(), model.table.units().size());
+  for (const auto& plan : plans) EXPECT_EQ(plan.units.size(), 1u);
+}
+
+TEST(PlanBuffers, LayerLetsBlocksTakeTurnsInExactlyTwo) {
+  const tests::NumberModel model(5, 5);
+  const auto plans = plan_buffers(model.table, Residency::layer, 2);
+  ASSERT_EQ(plans.size(), 5u);  // embedding, head, norms, and two for five blocks
+  EXPECT_EQ(plans[3].units, (std::vector<UnitId>{UnitId{1}, UnitId{3}, UnitId{5}}));
+  EXPECT_EQ(plans[4].units, (std::vector<UnitId>{UnitId{2}, UnitId{4}}));
+}
+
+TEST(PlanBuffers, RejectsBlocksOfDifferentLayoutThatWouldShare) {
+  tests::NumberModel model(3, 5);
+  model.table.add_region(UnitId{3}, {{"extra", shard::replicate({2})}});
+  EXPECT_THROW(plan_buffers(model.table, Residency::layer, 2), InternalError);
+  EXPECT_NO_THROW(plan_buffers(model.table, Residency::chunk, 2));
+}
+
+TEST(Gaps, CoverWhatRegionsDoNot) {
+  const tests::NumberModel model(1, 50);
+  const auto& block = model.table.unit(UnitId{1});  // regions [0, 150) and [192, 242)
+  EXPECT_EQ(gaps(block, 384), (std::vector<shard::Range>{{150, 192}, {242, 384}}));
+  EXPECT_EQ(gaps(block, 242), (std::vector<shard::Range>{{150, 192}}));
+}
+
+}  // namespace
+}  // namespace orthant::fsdp

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine alone, on ranks that are threads, with a model made of numbers whose tasks check every weight and every gradient.
+#include <orthant/fsdp/engine.hpp>
+
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <orthant/core/base/error.hpp>
+#include <orthant/core/stream/cpu_scheduler.hpp>
+#include <orthant/tests/harness/plan/fake_group.hpp>
+#include <orthant/tests/harness/plan/layer_loop.hpp>
+#include <orthant/tests/harness/run_ranks.hpp>
+
+namespace orthant::fsdp {
+namespace {
+
+using train::Residency;
+
+struct Case {
+  int ranks = 1;
+  int blocks = 3;
+  std::int64_t width = 37;
+  DType precision = DType::f32;
+  Residency residency = Residency::layer;
+  int alternating_buffers = 2;
+};
+
+void train(comm::Fabric& fabric, const Case& c) {
+  std::vector<int> everybody(fabric.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const auto gather = fabric.make_collectives("gather", everybody);
+  const auto reduce = fabric.make_collectives("reduce", everybody);
+  tests::ConsumingGroup consuming(*reduce);
+
+  tests::NumberModel model(c.blocks, c.width);
+  stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(30), .on_failure = [&](std::exception_ptr error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      fabric.abort(e.what());
+    }
+  }});
+  const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
+  const Lanes lanes{.gather = {gather.get(), scheduler.add_stream("gather", stream::StreamKind::request)},
+                    .reduce = {&consuming, scheduler.add_stream("reduce", stream::StreamKind::request)}};
+  Engine engine(model.table, model.store, scheduler, lanes, tests::number_weights(),
+                {.precision = c.precision, .residency = c.residency, .alternating_buffers = c.alternating_buffers});
+  tests::LayerLoop loop({.model = model, .scheduler = scheduler, .compute = compute, .lifecycle = engine, .sync = engine,
+                         .store = engine, .residency = c.residency, .rank = fabric.rank(), .ranks = fabric.size()});
+  for (int microbatches : {3, 1, 2}) loop.step(microbatches);
+  loop.validate();
+  scheduler.drain();
+}
+
+TEST(Engine, GathersWholeWeightsAndReducesToTheSerialSum) {
+  for (Residency residency : {Residency::layer, Residency::chunk}) {
+    for (int ranks : {1, 2, 3, 4, 8}) {
+      const Case c{.ranks = ranks, .residency = residency};
+      tests::run_ranks(ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+    }
+  }
+}
+
+TEST(Engine, OddCountsOfBlocksAndElements) {
+  for (int blocks : {0, 1, 2, 5}) {
+    for (std::int64_t width : {1, 43, 129}) {
+      const Case c{.ranks = 3, .blocks = blocks, .width = width};
+      tests::run_ranks(c.ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+    }
+  }
+}
+
+TEST(Engine, EveryPrecisionAndOneAlternatingBuffer) {
+  for (DType precision : {DType::bf16, DType::f64}) {
+    for (Residency residency : {Residency::layer, Residency::chunk}) {
+      const Case c{.ranks = 2, .precision = precision, .residency = residency};
+      tests::run_ranks(c.ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+    }
+  }
+  const Case one{.ranks = 2, .alternating_buffers = 1};
+  tests::run_ranks(one.ranks, [&](comm::Fabric& fabric) { train(fabric, one); });
+}
+
+TEST(Engine, ShardsAreOneOverDegreeOfEveryUnit) {
+  tests::NumberModel model(2, 37);
+  stream::CpuScheduler scheduler;
+  tests::IdleGroup group(2, 3);
+  const comm::Lane lane{&group, scheduler.add_stream("lane", stream::StreamKind::request)};
+  Engine engine(model.table, model.store, scheduler, {lane, lane}, tests::number_weights(), {.precision = DType::bf16});
+  ASSERT_EQ(engine.shards().size(), model.table.units().size());
+  for (const auto& shard : engine.shards()) {
+    const auto& unit = model.table.unit(shard.unit);
+    EXPECT_EQ(shard.master.numel(), unit.shard_numel(3));
+    EXPECT_EQ(shard.begin, 2 * unit.shard_numel(3));
+    EXPECT_EQ(shard.weight.scalar_type(), at::kBFloat16);
+    EXPECT_EQ(shard.master.scalar_type(), at::kFloat);
+    EXPECT_EQ(shard.decays, unit.decays);
+  }
+}
+
+TEST(Engine, ReducingWithoutAContributionIsABug) {
+  tests::NumberModel model(1, 5);
+  stream::CpuScheduler scheduler;
+  tests::IdleGroup group(0, 1);
+  const comm::Lane lane{&group, scheduler.add_stream("lane", stream::StreamKind::request)};
+  Engine engine(model.table, model.store, scheduler, {lane, lane}, tests::number_weights(), {});
+  EXPECT_THROW(engine.reduce(UnitId{1}), InternalError);
+}
+
+}  // namespace
+}  // namespace orthant::fsdp

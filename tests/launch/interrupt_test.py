@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that is asked to stop finishes its step, saves its weights and ends with 75; asked twice, it ends at once."""
+
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import termios
+import time
+import unittest
+
+import safetensors.numpy
+
+from launcher import MPIRUN, MPIRUN_SH, LaunchTest
+
+MESH = {"pp": 2, "dp": 2, "tp": 1}
+SECONDS_TO_STOP = 5
+
+
+class OrderlyStop(LaunchTest):
+    def start_training(self, launcher, **options):
+        config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}})
+        program = self.start(["train", config], ranks=4, launcher=launcher, **options)
+        self.wait_for_steps(program, 2)
+        return program
+
+    def assert_stops_orderly(self, program, ask):
+        since = time.monotonic()
+        ask()
+        self.assert_gone(program, since, within=SECONDS_TO_STOP)
+        self.assertEqual(program.wait(1).code, 75, program.output())
+        weights = safetensors.numpy.load_file(self.run_folder() / "interrupted.safetensors")
+        self.assertIn("model.embed_tokens.weight", weights)
+        self.assert_no_fragments()
+
+    def test_usr1_to_plain_mpirun(self):
+        program = self.start_training(MPIRUN)
+        self.assert_stops_orderly(program, lambda: program.process.send_signal(signal.SIGUSR1))
+
+    def test_int_and_term_to_the_script(self):
+        for name in (signal.SIGINT, signal.SIGTERM):
+            with self.subTest(signal=name.name):
+                program = self.start_training(MPIRUN_SH)
+                self.assert_stops_orderly(program, lambda name=name: program.process.send_signal(name))
+
+    def test_control_c_at_a_terminal(self):
+        keyboard, terminal = pty.openpty()
+        self.addCleanup(os.close, keyboard)
+
+        def control_this_terminal():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        program = self.start_training(MPIRUN_SH, stdin=terminal, start_new_session=True, preexec_fn=control_this_terminal)
+        os.close(terminal)
+        self.assert_stops_orderly(program, lambda: os.write(keyboard, b"\x03"))
+
+
+class SecondSignal(LaunchTest):
+    """In a run whose first step takes so long that it is still busy with it."""
+
+    def ask_twice(self, launcher, again):
+        config = self.write_config({"mesh": MESH, "train": {"global_batch": 24000}})
+        program = self.start(["train", config], ranks=4, launcher=launcher)
+        program.wait_until(lambda: self.run_folder() and (self.run_folder() / "config.toml").exists(), self.START, "begin of training")
+        time.sleep(1)
+        program.process.send_signal(signal.SIGUSR1 if launcher is MPIRUN else signal.SIGINT)
+        with self.assertRaises(subprocess.TimeoutExpired, msg="the step should still be busy"):
+            program.process.wait(2)
+        since = time.monotonic()
+        program.process.send_signal(again)
+        self.assert_gone(program, since, within=SECONDS_TO_STOP)
+        self.assertNotIn(program.wait(1).code, (0, 75), program.output())
+        self.assertFalse((self.run_folder() / "interrupted.safetensors").exists())
+        self.assert_no_fragments()
+
+    def test_a_second_usr1_ends_the_ranks_of_plain_mpirun(self):
+        self.ask_twice(MPIRUN, signal.SIGUSR1)
+
+    def test_a_second_int_ends_the_script_and_its_ranks(self):
+        self.ask_twice(MPIRUN_SH, signal.SIGINT)
+
+
+if __name__ == "__main__":
+    unittest.main()

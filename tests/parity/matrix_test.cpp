@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The headline: every mesh, schedule, sharding and layout trains like one rank. ORTHANT_PARITY picks a part of the matrix (ctest runs
+// the parts side by side): adamw-fp32, adamw-fp64, sgd-fp32, sgd-fp64.
+#include <algorithm>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <orthant/tests/parity/parity_check.hpp>
+
+namespace orthant::tests {
+namespace {
+
+using launch::RunConfig;
+
+struct Part {
+  DType precision = DType::f32;
+  bool sgd = false;
+  Tolerance tolerance() const { return precision == DType::f64 ? Tolerance{1e-11, 1e-10} : Tolerance{1e-5, 1e-5}; }
+};
+
+struct Mesh {
+  int pp, dp, tp;
+};
+
+constexpr Mesh kMeshes[] = {{1, 1, 1}, {1, 1, 2}, {1, 1, 4}, {1, 1, 8}, {1, 2, 1}, {1, 2, 2}, {1, 2, 4}, {1, 3, 1},
+                            {1, 3, 2}, {1, 4, 1}, {1, 4, 2}, {1, 8, 1}, {2, 1, 1}, {2, 1, 2}, {2, 1, 4}, {2, 2, 1},
+                            {2, 2, 2}, {2, 3, 1}, {2, 4, 1}, {4, 1, 1}, {4, 1, 2}, {4, 2, 1}, {8, 1, 1}};
+
+struct Sharding {
+  int stage;
+  const char* residency;
+};
+constexpr Sharding kShardings[] = {{0, "auto"}, {3, "layer"}, {3, "chunk"}};
+
+RunConfig config(const Part& part, Mesh mesh, bool tied) {
+  RunConfig run;
+  run.mesh = {.pp = mesh.pp, .dp = mesh.dp, .tp = mesh.tp};
+  run.model = {.layers = mesh.pp == 8 ? 8 : 5,  // 5 on 2 and 4 stages is uneven
+               .hidden = 32,
+               .heads = 8,
+               .kv_heads = 8,
+               .head_dim = 4,
+               .ffn = 40,
+               .vocab = 97,
+               .tie_embeddings = tied};
+  run.train = {.steps = 20,
+               .global_batch = 3 * mesh.dp,
+               .micro_batch = 1,
+               .seq_len = 16,
+               .seed = 7,
+               .precision = part.precision,
+               .grad_clip = part.sgd ? 0.0 : 1.0};
+  run.lr = {.kind = optim::LrKind::cosine, .peak = part.sgd ? 0.1 : 1e-3, .warmup = 5, .min_ratio = 0.1};
+  run.optimizer.kind = part.sgd ? optim::OptimizerKind::sgd : optim::OptimizerKind::adamw;
+  run.optimizer.adamw.weight_decay = 0.1;
+  return run;
+}
+
+std::string name_of_cell(const RunConfig& run) {
+  return fmt::format("pp{} dp{} tp{} {} stage {} {} sp {} {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule, run.fsdp.stage,
+                     run.fsdp.residency, run.sequence_parallel, run.model.tie_embeddings ? "tied" : "untied");
+}
+
+/// All schedules, shardings and layouts of one mesh against one rank.
+void check_mesh(const Part& part, Mesh mesh) {
+  for (const bool tied : {false, true}) {
+    auto one = config(part, mesh, tied);
+    one.mesh = {};
+    one.fsdp.stage = 0;
+    const auto want = run_trajectory(one);
+    for (const bool sequence_parallel : {true, false}) {
+      if (mesh.tp == 1 && !sequence_parallel) continue;
+      for (const auto& sharding : kShardings) {
+        std::vector<Trajectory> by_schedule;
+        for (const char* schedule : {"gpipe", "1f1b", "zb_h1"}) {
+          auto run = config(part, mesh, tied);
+          run.schedule = schedule;
+          run.fsdp = {.stage = sharding.stage, .residency = sharding.residency};
+          run.sequence_parallel = sequence_parallel;
+          SCOPED_TRACE(name_of_cell(run));
+          by_schedule.push_back(run_trajectory(run));
+          expect_parity(by_schedule.back(), want, part.tolerance());
+          if (::testing::Test::HasFailure()) return;  // the rest would say the same
+          if (part.precision == DType::f32 && !tied) expect_bit_equal(by_schedule.back(), by_schedule.front());
+        }
+      }
+    }
+  }
+}
+
+Part part_from_environment() {
+  const char* text = std::getenv("ORTHANT_PARITY");
+  const std::string name = text != nullptr ? text : "adamw-fp32";
+  return {.precision = name.ends_with("fp64") ? DType::f64 : DType::f32, .sgd = name.starts_with("sgd")};
+}
+
+class ParityMatrix : public ::testing::TestWithParam<Mesh> {};
+
+TEST_P(ParityMatrix, TrainsLikeOneRank) { check_mesh(part_from_environment(), GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(Meshes, ParityMatrix, ::testing::ValuesIn(kMeshes), [](const auto& cell) {
+  return fmt::format("pp{}dp{}tp{}", cell.param.pp, cell.param.dp, cell.param.tp);
+});
+
+}  // namespace
+}  // namespace orthant::tests

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <orthant/tests/parity/trajectory.hpp>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include <ATen/ops/mul.h>
+#include <ATen/ops/norm.h>
+#include <ATen/ops/sub.h>
+
+#include <orthant/core/stream/cpu_scheduler.hpp>
+#include <orthant/launch/parallelize.hpp>
+#include <orthant/launch/weights.hpp>
+#include <orthant/tests/harness/run_ranks.hpp>
+
+namespace orthant::tests {
+namespace {
+
+using namespace launch;
+
+std::uint64_t mixed(std::uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+step::BatchReader reader_of(const RunConfig& run, int dp_rank) {
+  return [&run, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs, std::int64_t* targets) {
+    const auto batch = run.train.micro_batch;
+    const auto first = input.step * run.train.global_batch + dp_rank * (run.train.global_batch / run.mesh.dp) + microbatch.value * batch;
+    for (std::int64_t s = 0; s < run.train.seq_len; ++s) {
+      for (std::int64_t b = 0; b < batch; ++b) {
+        inputs[s * batch + b] = synthetic_token(first + b, s, run.model.vocab);
+        targets[s * batch + b] = synthetic_token(first + b, s + 1, run.model.vocab);
+      }
+    }
+  };
+}
+
+Tensors gather(ParallelModel& model, ShardTensor which, double scale = 1.0) {
+  Tensors all;
+  gather_parameters(model, which, [&](const std::string& name, const at::Tensor& whole) { all.emplace(name, at::mul(whole, scale)); });
+  return all;
+}
+
+}  // namespace
+
+std::int64_t synthetic_token(std::int64_t sample, std::int64_t at, std::int64_t vocab) {
+  const auto z = mixed(static_cast<std::uint64_t>(sample * 100003 + at + 1) * 0x9E3779B97F4A7C15ull);
+  const auto low = static_cast<std::int64_t>((z & 0xFFFFFFFFu) % static_cast<std::uint64_t>(vocab));
+  const auto high = static_cast<std::int64_t>((z >> 32) % static_cast<std::uint64_t>(vocab));
+  return std::min(low, high);
+}
+
+double relative_difference(const at::Tensor& a, const at::Tensor& b) {
+  const double difference = at::sub(a.to(at::kDouble), b.to(at::kDouble)).norm().item<double>();
+  const double size = b.to(at::kDouble).norm().item<double>();
+  return difference == 0 ? 0 : difference / std::max(size, 1e-300);
+}
+
+Trajectory run_trajectory(const RunConfig& run) {
+  Trajectory out;
+  run_ranks(run.mesh.world(), [&](comm::Fabric& fabric) {
+    trace::Tracer tracer;
+    std::optional<mesh::DeviceMesh> mesh;
+    std::unique_ptr<ParallelModel> model;  // declared before the scheduler: its threads end first
+    stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60),
+                                    .on_failure = [&](std::exception_ptr) { fabric.abort("a task of a rank failed"); }});
+    const RankContext context{.fabric = fabric,
+                              .scheduler = scheduler,
+                              .tracer = tracer,
+                              .compute = scheduler.add_stream("compute", stream::StreamKind::compute)};
+    mesh.emplace(fabric, scheduler, mesh::MeshShape{.pp = run.mesh.pp, .dp_shard = run.mesh.dp, .tp = run.mesh.tp});
+    model = parallelize(run, *mesh, context, reader_of(run, mesh->dp_rank()));
+
+    auto initial = gather(*model, &optim::ShardState::master);
+    Tensors gradients;
+    std::vector<double> losses, norms;
+    for (std::int64_t step = 0; step < run.train.steps; ++step) {
+      auto handle = model->submit_step(step, optim::lr_at(run.lr, step + 1, run.train.steps));
+      const auto& result = handle.wait();
+      losses.push_back(result.loss);
+      norms.push_back(result.grad_norm);
+      if (step == 0) {
+        model->drain();
+        gradients = gather(*model, &optim::ShardState::grad, 1.0 / static_cast<double>(result.tokens));
+      }
+    }
+    model->drain();
+    auto final = gather(*model, &optim::ShardState::master);
+    if (fabric.rank() == 0) out = {std::move(initial), std::move(gradients), std::move(final), std::move(losses), std::move(norms)};
+  });
+  return out;
+}
+
+}  // namespace orthant::tests

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// One training run as parity compares it: initial weights, gradients of step 1 before clipping, losses, norms and final weights, all
+// gathered by global name, on any mesh, with ranks as threads.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <orthant/launch/run_config.hpp>
+
+namespace orthant::tests {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+struct Trajectory {
+  Tensors initial;
+  Tensors gradients;  ///< of step 1: of the mean loss, before clipping
+  Tensors final;
+  std::vector<double> losses;
+  std::vector<double> norms;
+};
+
+/// Trains run.train.steps steps on run.mesh.world() threads. Tokens are a pure function of (step, sample, position).
+Trajectory run_trajectory(const launch::RunConfig& run);
+
+/// |a - b| / |b| in fp64; 0 when both are zero.
+double relative_difference(const at::Tensor& a, const at::Tensor& b);
+
+/// The token at position `at` of sample `sample` (global counter): skewed, so that there is something to learn.
+std::int64_t synthetic_token(std::int64_t sample, std::int64_t at, std::int64_t vocab);
+
+}  // namespace orthant::tests

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# The whole test suite, from a fresh machine: installs what is missing, builds, runs every test.
+#   bash tests/run.sh [CTEST_OPTION …]        e.g. -L unit, -R parity
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+bash launch/bootstrap.sh
+bash launch/build.sh build
+export OMP_NUM_THREADS=1
+venv="${ORTHANT_VENV:-$PWD/.venv}"
+"$venv/bin/ctest" --test-dir build --output-on-failure --no-tests=error -j 2 "$@"
