@@ -8,7 +8,8 @@ namespace orthant::dp {
 std::vector<Bucket> make_buckets(const shard::ParameterTable& table, std::int64_t capacity) {
   std::vector<const shard::FlatUnit*> order;
   for (const shard::FlatUnit& unit : table.units()) order.insert(order.begin(), &unit);
-  std::ranges::stable_partition(order, [](const shard::FlatUnit* unit) { return unit->kind != shard::UnitKind::norms; });
+  std::ranges::stable_partition(order,
+                                [](const shard::FlatUnit* unit) { return unit->kind != shard::UnitKind::norms; });
 
   std::vector<Bucket> buckets;
   std::int64_t end = 0;

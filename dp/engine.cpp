@@ -25,8 +25,8 @@ std::string bucket_name(int index, const Bucket& bucket, const shard::ParameterT
 
 }  // namespace
 
-Engine::Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler, comm::Lane reduce,
-               const optim::InitialWeights& initial, Options options)
+Engine::Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler,
+               comm::Lane reduce, const optim::InitialWeights& initial, Options options)
     : scheduler_(scheduler), lane_(reduce), cost_us_(std::move(options.cost_us)) {
   const at::ScalarType precision = model::scalar_type(options.precision);
   const at::ScalarType wide = optim::master_type(precision);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallelism with replicated weights (ZeRO stage 0): every rank holds and steps every unit; gradients are summed by all-reduce,
-// bucket by bucket, while earlier layers' backward still runs.
+// Data parallelism with replicated weights (ZeRO stage 0): every rank holds and steps every unit; gradients are summed
+// by all-reduce, bucket by bucket, while earlier layers' backward still runs.
 #pragma once
 
 #include <functional>
@@ -22,16 +22,17 @@ namespace orthant::dp {
 struct Options {
   DType precision = DType::f32;  ///< of weights; masters and gradients are fp32 beside bf16
   std::int64_t bucket_bytes = 25 << 20;
-  std::function<double(std::int64_t bytes)> cost_us = {};  ///< predicted duration of an all-reduce, for the virtual clock
+  std::function<double(std::int64_t bytes)> cost_us =
+      {};  ///< predicted duration of an all-reduce, for the virtual clock
 };
 
 class Engine final : public train::ParamLifecycle, public train::GradSync, public train::ShardStore {
  public:
-  /// Allocates weights, gradients and moments of all units of the table, fills the weights, and binds the store's parameters to
-  /// them. Submits one task, which stands for the initial weights.
-  /// reduce  lane over the dp axis; every rank's table must hold the same units.
-  Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler, comm::Lane reduce,
-         const optim::InitialWeights& initial, Options options);
+  /// Allocates weights, gradients and moments of all units of the table, fills the weights, and binds the store's
+  /// parameters to them. Submits one task, which stands for the initial weights. reduce  lane over the dp axis; every
+  /// rank's table must hold the same units.
+  Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler,
+         comm::Lane reduce, const optim::InitialWeights& initial, Options options);
 
   void unshard(UnitId) override {}
   void reshard(UnitId) override {}
@@ -51,10 +52,10 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
     stream::BufferId weights;
     stream::BufferId grads;
     int bucket = 0;
-    std::int64_t step = 0;    ///< how often the weights were advanced
-    std::int64_t serial = 0;  ///< how often the gradient was reduced
+    std::int64_t step = 0;           ///< how often the weights were advanced
+    std::int64_t serial = 0;         ///< how often the gradient was reduced
     std::int64_t contributions = 0;  ///< to the gradient, since the last reduction
-    bool complete = false;  ///< reduce() was called, its bucket still waits for others
+    bool complete = false;           ///< reduce() was called, its bucket still waits for others
   };
   struct BucketState {
     std::string name;

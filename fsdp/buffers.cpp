@@ -30,7 +30,8 @@ std::vector<BufferPlan> plan_buffers(const shard::ParameterTable& table, train::
     }
     if (first == nullptr) first = &unit;
     if (!same_layout(*first, unit)) {
-      throw InternalError(fmt::format("fsdp: units '{}' and '{}' would share a buffer but differ in layout", first->name, unit.name));
+      throw InternalError(
+          fmt::format("fsdp: units '{}' and '{}' would share a buffer but differ in layout", first->name, unit.name));
     }
     const int index = blocks++ % alternating;
     if (index == static_cast<int>(shared.size())) shared.push_back({fmt::format("blocks {}", index), {}});

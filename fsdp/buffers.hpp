@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which unit's gathered weights and unreduced gradients lie in which buffer: a pure function of the table. Everything that fsdp
-// guarantees about order follows from it by way of claims.
+// Which unit's gathered weights and unreduced gradients lie in which buffer: a pure function of the table. Everything
+// that fsdp guarantees about order follows from it by way of claims.
 #pragma once
 
 #include <string>

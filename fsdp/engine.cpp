@@ -20,8 +20,8 @@ stream::Content reduced_content(UnitId unit, std::int64_t serial) { return conte
 
 }  // namespace
 
-Engine::Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler, Lanes lanes,
-               const optim::InitialWeights& initial, Options options)
+Engine::Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler,
+               Lanes lanes, const optim::InitialWeights& initial, Options options)
     : scheduler_(scheduler), lanes_(lanes), cost_us_(std::move(options.cost_us)) {
   const int degree = lanes_.reduce.collectives->size(), rank = lanes_.reduce.collectives->rank();
   invariant(lanes_.gather.collectives->size() == degree && lanes_.gather.collectives->rank() == rank,
@@ -66,15 +66,14 @@ void Engine::unshard(UnitId id) {
   Buffer& buffer = weights_[unit.buffer];
   const stream::Claim whole = weights(id);
   if (std::exchange(buffer.content, whole.content) == whole.content) return;
-  scheduler_.submit({.name = "AG " + unit.name,
-                     .stream = lanes_.gather.stream,
-                     .reads = {{unit.shard_weights, whole.content}},
-                     .writes = {whole},
-                     .start =
-                         [shard = shards_[unit.shard].weight, full = buffer.memory, group = lanes_.gather.collectives] {
-                           return group->all_gather(span_of(shard), span_of(full));
-                         },
-                     .cost_us = cost_us(buffer)});
+  scheduler_.submit(
+      {.name = "AG " + unit.name,
+       .stream = lanes_.gather.stream,
+       .reads = {{unit.shard_weights, whole.content}},
+       .writes = {whole},
+       .start = [shard = shards_[unit.shard].weight, full = buffer.memory,
+                 group = lanes_.gather.collectives] { return group->all_gather(span_of(shard), span_of(full)); },
+       .cost_us = cost_us(buffer)});
 }
 
 stream::Claim Engine::weights(UnitId id) const {
@@ -108,8 +107,8 @@ void Engine::reduce(UnitId id) {
   ++unit.serial;
   unit.contributions = 0;
   task.writes.push_back(gradient(id));
-  task.start = [full = buffer.memory, gaps = unit.gaps, shard = shards_[unit.shard].grad, group = lanes_.reduce.collectives,
-                into = accumulate ? comm::Into::accumulate : comm::Into::replace] {
+  task.start = [full = buffer.memory, gaps = unit.gaps, shard = shards_[unit.shard].grad,
+                group = lanes_.reduce.collectives, into = accumulate ? comm::Into::accumulate : comm::Into::replace] {
     // A back end may have used the buffer as scratch when another unit was reduced out of it.
     for (const at::Tensor& gap : gaps) gap.zero_();
     return group->reduce_scatter(span_of(full), span_of(shard), into);

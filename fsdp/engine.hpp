@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// YaFSDP (ZeRO stage 3): each rank owns 1/degree of every flat unit. Weights are gathered before use into buffers that are allocated
-// once, gradients are reduce-scattered out of buffers that are allocated once. No task waits for another by hand: who must wait
-// for whom follows from what each claims.
-// Source: YaFSDP (yandex/YaFSDP); Rajbhandari et al. 2020 (ZeRO).
+// YaFSDP (ZeRO stage 3): each rank owns 1/degree of every flat unit. Weights are gathered before use into buffers that
+// are allocated once, gradients are reduce-scattered out of buffers that are allocated once. No task waits for another
+// by hand: who must wait for whom follows from what each claims. Source: YaFSDP (yandex/YaFSDP); Rajbhandari et al.
+// 2020 (ZeRO).
 #pragma once
 
 #include <functional>
@@ -29,16 +29,17 @@ struct Lanes {
 struct Options {
   DType precision = DType::f32;  ///< of weights; masters and gradients are fp32 beside bf16
   train::Residency residency = train::Residency::chunk;
-  /// Residency::layer: weight (and gradient) buffers that blocks take turns in. 2 gathers one layer ahead; 1 saves a layer's memory and
-  /// overlaps nothing.
+  /// Residency::layer: weight (and gradient) buffers that blocks take turns in. 2 gathers one layer ahead; 1 saves a
+  /// layer's memory and overlaps nothing.
   int alternating_buffers = 2;
-  std::function<double(std::int64_t bytes)> cost_us = {};  ///< predicted duration of a collective over a whole unit, for the virtual clock
+  std::function<double(std::int64_t bytes)> cost_us =
+      {};  ///< predicted duration of a collective over a whole unit, for the virtual clock
 };
 
 class Engine final : public train::ParamLifecycle, public train::GradSync, public train::ShardStore {
  public:
-  /// Allocates shards and buffers of all units of the table, fills the shards, and binds the store's parameters to the buffers.
-  /// Submits one task, which stands for the initial shards. Every rank's table must hold the same units.
+  /// Allocates shards and buffers of all units of the table, fills the shards, and binds the store's parameters to the
+  /// buffers. Submits one task, which stands for the initial shards. Every rank's table must hold the same units.
   /// Throws  InternalError when blocks that share a buffer differ in layout.
   Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler, Lanes lanes,
          const optim::InitialWeights& initial, Options options);
@@ -70,10 +71,10 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
     std::vector<at::Tensor> gaps;  ///< of the gradient buffer
     stream::BufferId shard_weights;
     stream::BufferId shard_grad;
-    std::int64_t step = 0;    ///< how often the weights were advanced
-    std::int64_t serial = 0;  ///< how often the gradient was reduced
+    std::int64_t step = 0;           ///< how often the weights were advanced
+    std::int64_t serial = 0;         ///< how often the gradient was reduced
     std::int64_t contributions = 0;  ///< to the gradient, since the last reduction
-    bool reduced = false;  ///< in this step
+    bool reduced = false;            ///< in this step
   };
 
   Unit& at(UnitId id) { return units_.at(id); }

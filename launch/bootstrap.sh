@@ -40,12 +40,12 @@ install_debian_packages() {
   if [[ ${#missing[@]} -eq 0 ]]; then say "Debian packages: all ${#debian_packages[@]} present"; return; fi
   local as_root=()
   if [[ $EUID -ne 0 ]]; then
-    sudo -n true 2>/dev/null || die "missing Debian packages, and this user may not install them. Run: sudo apt-get install ${missing[*]}"
+    sudo -n true 2>/dev/null || die "missing Debian packages, and this user may not install them. Run: sudo apt-get update && sudo apt-get install ${missing[*]}"
     as_root=(sudo -n)
   fi
   say "Debian packages: installing ${missing[*]}"
   "${as_root[@]}" apt-get update -qq || die "apt-get update failed. Is the network up? Needed: ${missing[*]}"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
     || die "apt-get could not install: ${missing[*]}"
   say "Debian packages: installed"
 }
@@ -58,9 +58,9 @@ install_python_packages() {
     return
   fi
   say "Python environment: installing $wanted into $venv (about 5 GB, a minute or two)"
-  [[ -x "$venv/bin/python" ]] || python3 -m venv "$venv" || die "python3 -m venv $venv failed"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "${python_packages[@]}" \
-    || die "pip could not install $wanted. Is the network up, and are 6 GB free in $venv?"
+  python3 -m venv "$venv" || die "python3 -m venv $venv failed"  # completes a half-made one
+  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "${python_packages[@]}" \
+    || die "pip could not install $wanted. Is the network up, and are 8 GB free in $venv?"
   printf '%s' "$wanted" > "$stamp"
   say "Python environment: installed"
 }

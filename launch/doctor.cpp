@@ -33,11 +33,13 @@ int doctor_command(bool json) {
                                {"cores", std::thread::hardware_concurrency()}};
   const auto module = cuda::open_module();
   facts["cuda"] = module ? fmt::format("{} device(s)", module->devices.size()) : module.why();
-  facts["cuda_note"] = "the CUDA and NCCL back ends are compiled and tested through a recording driver; they have not been run on a GPU";
+  facts["cuda_note"] =
+      "the CUDA and NCCL back ends are compiled and tested through a recording driver; they have not been run on a GPU";
   if (json) {
     fmt::print("{}\n", facts.dump(2));
   } else {
-    for (const auto& [key, value] : facts.items()) fmt::print("{:<16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
+    for (const auto& [key, value] : facts.items())
+      fmt::print("{:<16} {}\n", key, value.is_string() ? value.get<std::string>() : value.dump());
   }
   return static_cast<int>(ExitCode::done);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// orthant: the command line. Each command is a function of its arguments that returns an exit code; training starts in train_command.cpp.
+// orthant: the command line. Each command is a function of its arguments that returns an exit code; training starts in
+// train_command.cpp.
 #include <exception>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -13,7 +15,8 @@
 
 int main(int argc, char** argv) {
   using namespace orthant;
-  launch::install_stop_signals();
+  // First thing, since a signal may come before MPI is up; other commands end at once on a signal, as any program does.
+  if (argc > 1 && std::string_view(argv[1]) == "train") launch::install_stop_signals();
   CLI::App app{"Orthant trains large language models on a 3-D mesh: data (YaFSDP) x tensor x pipeline parallel."};
   app.require_subcommand(1);
   int code = static_cast<int>(ExitCode::done);
@@ -22,10 +25,12 @@ int main(int argc, char** argv) {
   launch::TrainArguments train;
   auto* train_app = app.add_subcommand("train", "train a model: mpirun -n 8 orthant train CONFIG");
   train_app->add_option("config", train.config, "TOML file, e.g. configs/quickstart.toml")->required();
-  train_app->add_option("--set", train.overrides, "override a key, e.g. --set mesh.tp=4 (repeatable)")->allow_extra_args(false);
+  train_app->add_option("--set", train.overrides, "override a key, e.g. --set mesh.tp=4 (repeatable)")
+      ->allow_extra_args(false);
   train_app->add_option("--load-weights", train.load_weights, "start from these weights (safetensors)");
   train_app->add_option("--save-weights", train.save_weights, "write the final weights here (safetensors)");
-  train_app->add_option("--save-gradients", train.save_gradients, "write the first step's gradients here (safetensors), to compare meshes");
+  train_app->add_option("--save-gradients", train.save_gradients,
+                        "write the first step's gradients here (safetensors), to compare meshes");
   train_app->callback([&] { code = launch::train_command(train); });
 
   auto* data_app = app.add_subcommand("data", "make and inspect token files");
@@ -36,7 +41,8 @@ int main(int argc, char** argv) {
   prepare_app->add_option("-o,--output", prepare.output, "folder for the data set")->required();
   prepare_app->add_option("--vocab-size", prepare.vocab_size, "of the BPE tokenizer to train")->capture_default_str();
   prepare_app->add_option("--tokenizer", prepare.tokenizer, "use this SentencePiece model instead");
-  prepare_app->add_option("--validation-fraction", prepare.validation_fraction, "last part of the text, for validation")->capture_default_str();
+  prepare_app->add_option("--validation-fraction", prepare.validation_fraction, "last part of the text, for validation")
+      ->capture_default_str();
   prepare_app->add_flag("--json", json, "print one JSON object");
   prepare_app->callback([&] { code = launch::data_prepare_command(prepare, json); });
   std::string folder;
@@ -44,7 +50,6 @@ int main(int argc, char** argv) {
   inspect_app->add_option("folder", folder, "made by 'orthant data prepare'")->required();
   inspect_app->add_flag("--json", json, "print one JSON object");
   inspect_app->callback([&] { code = launch::data_inspect_command(folder, json); });
-
 
   auto* doctor_app = app.add_subcommand("doctor", "what this build and this machine can do");
   doctor_app->add_flag("--json", json, "print one JSON object");

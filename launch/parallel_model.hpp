@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ParallelModel: the model of this rank with everything that trains it, as parallelize() composed it. A step is submitted whole and
-// its result taken from a handle, possibly after the next step was submitted.
+// ParallelModel: the model of this rank with everything that trains it, as parallelize() composed it. A step is
+// submitted whole, and its result taken from a handle.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,8 @@
 namespace orthant::launch {
 namespace {
 
-/// mpirun gives its ranks a pseudo-terminal even when its own output goes to a file: ask where the launcher writes, too.
+/// mpirun gives its ranks a pseudo-terminal even when its own output goes to a file: ask where the launcher writes,
+/// too.
 bool launcher_writes_to_terminal() {
   std::error_code error;
   const auto target = std::filesystem::read_symlink(fmt::format("/proc/{}/fd/1", ::getppid()), error).string();
@@ -31,20 +32,26 @@ std::string Progress::bar(const StepReport& report) const {
   const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   const auto left = static_cast<int>(elapsed / static_cast<double>(std::max<std::int64_t>(report.step, 1)) *
                                      static_cast<double>(options_.total_steps - report.step));
-  return fmt::format("{}/{} [{:=<{}}{: <{}}] loss {:.4f}  {:.0f} tokens/s  {}:{:02} left", report.step, options_.total_steps, "", done, "",
-                     kWidth - done, report.loss, report.tokens_per_s, left / 60, left % 60);
+  return fmt::format("{}/{} [{:=<{}}{: <{}}] loss {:.4f}  {:.0f} tokens/s  {}:{:02} left", report.step,
+                     options_.total_steps, "", done, "", kWidth - done, report.loss, report.tokens_per_s, left / 60,
+                     left % 60);
 }
 
 void Progress::step(const StepReport& report) {
   if (!options_.visible) return;
   if (terminal_) {
     fmt::print("\r\x1b[K{}", bar(report));
-    if (report.step == options_.total_steps) fmt::print("\n");
+    bar_open_ = true;
   } else if (report.step % options_.log_every == 0 || report.step == 1 || report.step == options_.total_steps) {
-    fmt::print("step {:>5}/{}  loss {:.6f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tokens/s\n", report.step, options_.total_steps, report.loss,
-               report.grad_norm, report.lr, report.tokens_per_s);
+    fmt::print("step {:>5}/{}  loss {:.6f}  grad_norm {:.4f}  lr {:.3e}  {:.0f} tokens/s\n", report.step,
+               options_.total_steps, report.loss, report.grad_norm, report.lr, report.tokens_per_s);
   }
   std::fflush(stdout);
+}
+
+void Progress::finish() {
+  if (bar_open_) fmt::print("\n");
+  bar_open_ = false;
 }
 
 void Progress::line(const std::string& text) {

@@ -26,6 +26,8 @@ class Progress {
   explicit Progress(Options options);
 
   void step(const StepReport& report);
+  /// Leaves the bar behind, so that what is printed next starts on a line of its own.
+  void finish();
   /// A line that stays: above the bar on a terminal.
   void line(const std::string& text);
 
@@ -34,6 +36,7 @@ class Progress {
 
   Options options_;
   bool terminal_;
+  bool bar_open_ = false;
   std::chrono::steady_clock::time_point start_;
 };
 

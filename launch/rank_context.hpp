@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank is, made once in launch and passed down: nothing in Orthant is global, so that eight ranks can be threads of one process.
-// Destroyed in reverse: scheduler (its threads), then the fabric. Whoever fails aborts the fabric first.
+// What a rank is, made once in launch and passed down: nothing in Orthant is global, so that eight ranks can be threads
+// of one process. Destroyed in reverse: scheduler (its threads), then the fabric. Whoever fails aborts the fabric
+// first.
 #pragma once
 
 #include <chrono>
@@ -16,7 +17,7 @@ struct RankContext {
   comm::Fabric& fabric;
   stream::Scheduler& scheduler;
   trace::Tracer& tracer;
-  stream::StreamId compute;  ///< the one compute stream of `scheduler`
+  stream::StreamId compute;                                     ///< the one compute stream of `scheduler`
   std::chrono::milliseconds timeout{600'000};                   ///< of waits outside steps
   std::function<bool()> stop_requested = [] { return false; };  ///< asked once a step; any rank's yes stops all
 };

@@ -21,7 +21,8 @@ constexpr std::int64_t kMany = 1'000'000'000;
 std::string legal_degrees(std::initializer_list<std::int64_t> sizes, std::int64_t most) {
   std::vector<std::int64_t> degrees;
   for (std::int64_t degree = 1; degree <= most; ++degree) {
-    if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size % degree == 0; })) degrees.push_back(degree);
+    if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size % degree == 0; }))
+      degrees.push_back(degree);
   }
   return fmt::format("{{{}}}", fmt::join(degrees, ", "));
 }
@@ -42,24 +43,32 @@ void read_model(ConfigReader& in, model::ModelConfig& m, std::int64_t vocab_of_d
   m.vocab = vocab != 0 ? vocab : vocab_of_data;
   in.settle("model.vocab", m.vocab);
   if (vocab != 0 && vocab < vocab_of_data) {
-    in.reject("model.vocab", fmt::format("the token files have a vocabulary of {}; use at least that, or 0 to take it from them", vocab_of_data));
+    in.reject("model.vocab",
+              fmt::format("the token files have a vocabulary of {}; use at least that, or 0 to take it from them",
+                          vocab_of_data));
   }
   if (m.heads % m.kv_heads != 0) {
-    in.reject("model.kv_heads", fmt::format("heads = {} is not divisible by kv_heads = {}; use kv_heads in {}", m.heads, m.kv_heads,
-                                            legal_degrees({m.heads}, m.heads)), {"model.heads"});
+    in.reject("model.kv_heads",
+              fmt::format("heads = {} is not divisible by kv_heads = {}; use kv_heads in {}", m.heads, m.kv_heads,
+                          legal_degrees({m.heads}, m.heads)),
+              {"model.heads"});
   }
   if (!in.is_set("model.head_dim") && m.hidden % m.heads != 0) {
-    in.reject("model.hidden", fmt::format("hidden = {} is not divisible by heads = {}; use a multiple of heads, or set model.head_dim",
-                                          m.hidden, m.heads), {"model.heads"});
+    in.reject("model.hidden",
+              fmt::format("hidden = {} is not divisible by heads = {}; use a multiple of heads, or set model.head_dim",
+                          m.hidden, m.heads),
+              {"model.heads"});
   } else if (m.head_dim % 2 != 0) {
-    in.reject("model.head_dim", fmt::format("head_dim = {} is odd; rotary embedding turns pairs", m.head_dim), {"model.hidden", "model.heads"});
+    in.reject("model.head_dim", fmt::format("head_dim = {} is odd; rotary embedding turns pairs", m.head_dim),
+              {"model.hidden", "model.heads"});
   }
 }
 
 void read_mesh(ConfigReader& in, MeshConfig& mesh, int world) {
   const char* keys[] = {"mesh.pp", "mesh.dp", "mesh.tp"};
   int* axes[] = {&mesh.pp, &mesh.dp, &mesh.tp};
-  int known = 1, inferred = -1, zeros = 0;
+  std::int64_t known = 1;
+  int inferred = -1, zeros = 0;
   for (int i = 0; i < 3; ++i) {
     *axes[i] = static_cast<int>(in.integer(keys[i], 1, {.min = 0, .max = 1 << 20}));
     if (*axes[i] == 0) {
@@ -70,20 +79,26 @@ void read_mesh(ConfigReader& in, MeshConfig& mesh, int world) {
     }
   }
   if (zeros > 1) {
-    in.reject(keys[inferred], "one axis at most may be 0 (inferred from the number of ranks)", {"mesh.pp", "mesh.dp", "mesh.tp"});
+    in.reject(keys[inferred], "one axis at most may be 0 (inferred from the number of ranks)",
+              {"mesh.pp", "mesh.dp", "mesh.tp"});
     for (auto* axis : axes) *axis = std::max(*axis, 1);
     return;
   }
   if (zeros == 1) {
     if (world % known != 0) {
-      in.reject(keys[inferred], fmt::format("{} ranks are not divisible by the other axes' product {}; start a multiple of {} ranks",
-                                            world, known, known), {"mesh.pp", "mesh.dp", "mesh.tp"});
+      in.reject(keys[inferred],
+                fmt::format("{} ranks are not divisible by the other axes' product {}; start a multiple of {} ranks",
+                            world, known, known),
+                {"mesh.pp", "mesh.dp", "mesh.tp"});
     }
-    *axes[inferred] = std::max(world / known, 1);
+    *axes[inferred] = static_cast<int>(std::max<std::int64_t>(world / known, 1));
     in.settle(keys[inferred], static_cast<std::int64_t>(*axes[inferred]));
   } else if (mesh.world() != world) {
-    in.reject("mesh.dp", fmt::format("pp * dp * tp = {} * {} * {} = {} but {} ranks were started; start {} ranks, or set one axis to 0 to infer it",
-                                     mesh.pp, mesh.dp, mesh.tp, mesh.world(), world, mesh.world()), {"mesh.pp", "mesh.tp"});
+    in.reject("mesh.dp",
+              fmt::format("pp * dp * tp = {} * {} * {} = {} but {} ranks were started; start {} ranks, or set one axis "
+                          "to 0 to infer it",
+                          mesh.pp, mesh.dp, mesh.tp, mesh.world(), world, mesh.world()),
+              {"mesh.pp", "mesh.tp"});
   }
 }
 
@@ -102,7 +117,8 @@ void read_train(ConfigReader& in, TrainConfig& t) {
 
 void read_optimizer(ConfigReader& in, RunConfig& run) {
   auto& o = run.optimizer;
-  o.kind = in.choice("optimizer.kind", "adamw", {"adamw", "sgd"}) == "sgd" ? optim::OptimizerKind::sgd : optim::OptimizerKind::adamw;
+  o.kind = in.choice("optimizer.kind", "adamw", {"adamw", "sgd"}) == "sgd" ? optim::OptimizerKind::sgd
+                                                                           : optim::OptimizerKind::adamw;
   run.lr.peak = in.number("optimizer.lr", run.lr.peak, {.min = 0.0, .max = 1e6});
   const auto betas = in.numbers("optimizer.betas", {0.9, 0.95}, {.size = 2, .min = 0.0, .max = 0.999999999});
   o.adamw.beta1 = betas[0];
@@ -128,8 +144,9 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   const auto tp = run.mesh.tp;
   const auto must_divide = [&](const char* name, std::int64_t size) {
     if (size % tp != 0) {
-      in.reject("mesh.tp", fmt::format("{} = {} is not divisible by tp = {}; use tp in {}", name, size, tp,
-                                       legal_degrees({m.heads, m.kv_heads, m.ffn}, m.heads)),
+      in.reject("mesh.tp",
+                fmt::format("{} = {} is not divisible by tp = {}; use tp in {}", name, size, tp,
+                            legal_degrees({m.heads, m.kv_heads, m.ffn}, m.heads)),
                 {"model.heads", "model.kv_heads", "model.ffn", "model.hidden"});
     }
   };
@@ -137,16 +154,25 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   if (m.kv_heads != m.heads) must_divide("kv_heads", m.kv_heads);
   must_divide("ffn", m.ffn);
   if (run.sequence_parallel && run.train.seq_len % tp != 0) {
-    in.reject("train.seq_len", fmt::format("seq_len = {} is not divisible by tp = {}, as sequence parallelism needs; use a multiple of tp, or tp.sequence_parallel = false",
-                                           run.train.seq_len, tp), {"mesh.tp", "tp.sequence_parallel"});
+    in.reject("train.seq_len",
+              fmt::format("seq_len = {} is not divisible by tp = {}, as sequence parallelism needs; use a multiple of "
+                          "tp, or tp.sequence_parallel = false",
+                          run.train.seq_len, tp),
+              {"mesh.tp", "tp.sequence_parallel"});
   }
   if (m.layers < run.mesh.pp) {
-    in.reject("mesh.pp", fmt::format("{} layers cannot fill {} pipeline stages; use pp <= {}", m.layers, run.mesh.pp, m.layers), {"model.layers"});
+    in.reject("mesh.pp",
+              fmt::format("{} layers cannot fill {} pipeline stages; use pp <= {}", m.layers, run.mesh.pp, m.layers),
+              {"model.layers"});
+  }
+  if (run.fault.rank >= run.mesh.world()) {
+    in.reject("fault.rank", fmt::format("the run has {} ranks, counted from 0", run.mesh.world()), {"mesh.dp"});
   }
   const auto per_step = run.mesh.dp * run.train.micro_batch;
   if (run.train.global_batch % per_step != 0) {
-    in.reject("train.global_batch", fmt::format("global_batch = {} is not divisible by dp * micro_batch = {} * {}; use a multiple of {}",
-                                                run.train.global_batch, run.mesh.dp, run.train.micro_batch, per_step),
+    in.reject("train.global_batch",
+              fmt::format("global_batch = {} is not divisible by dp * micro_batch = {} * {}; use a multiple of {}",
+                          run.train.global_batch, run.mesh.dp, run.train.micro_batch, per_step),
               {"mesh.dp", "train.micro_batch"});
   }
 }
@@ -161,7 +187,8 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
   read_train(in, run.train);
   run.fsdp.stage = static_cast<int>(in.integer("fsdp.stage", 3, {.min = 0, .max = 3}));
   if (run.fsdp.stage == 1 || run.fsdp.stage == 2) {
-    in.reject("fsdp.stage", "use 0 (replicated weights, folder dp) or 3 (weights, gradients and optimizer state sharded)");
+    in.reject("fsdp.stage",
+              "use 0 (replicated weights, folder dp) or 3 (weights, gradients and optimizer state sharded)");
   }
   run.fsdp.residency = in.choice("fsdp.residency", run.fsdp.residency, {"auto", "layer", "chunk"});
   run.sequence_parallel = in.boolean("tp.sequence_parallel", true);
@@ -179,7 +206,9 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
   run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
   run.device = in.choice("device.kind", "cpu", {"cpu", "cuda"});
   if (run.device == "cuda") {
-    in.reject("device.kind", "the CUDA and NCCL back ends have not been run on a GPU yet, so training on them is refused; use \"cpu\"");
+    in.reject(
+        "device.kind",
+        "the CUDA and NCCL back ends have not been run on a GPU yet, so training on them is refused; use \"cpu\"");
   }
   run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
   run.run_dir = in.text("run.dir", run.run_dir);
@@ -192,7 +221,8 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
 
 RunConfig read_run_config(const std::filesystem::path& path, const std::vector<std::string>& overrides, int world) {
   auto document = config::ConfigDocument::read(path, overrides);
-  // The vocabulary is the data's: look at the headers first, but let a config that is wrong say so before the data does.
+  // The vocabulary is the data's: look at the headers first, but let a config that is wrong say so before the data
+  // does.
   std::int64_t vocab = 0;
   std::string data_error;
   for (const char* key : {"data.train", "data.validation"}) {
@@ -208,7 +238,9 @@ RunConfig read_run_config(const std::filesystem::path& path, const std::vector<s
   }
   auto run = parse_run_config(std::move(document), world, vocab);
   if (!data_error.empty()) throw DataError(data_error);
-  if (run.data.train.empty()) throw ConfigError(fmt::format("{}: data.train is missing: a token file made by 'orthant data prepare'", path.string()));
+  if (run.data.train.empty())
+    throw ConfigError(
+        fmt::format("{}: data.train is missing: a token file made by 'orthant data prepare'", path.string()));
   return run;
 }
 

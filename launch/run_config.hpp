@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole configuration of a run: one struct a TOML table, read strictly (an unknown key, a wrong type or a rule that does not hold
-// is an error), every fault reported at once. What is inferred (a mesh axis of 0, the vocabulary) is settled here, so that the resolved
-// text alone reproduces the run.
+// The whole configuration of a run: one struct a TOML table, read strictly (an unknown key, a wrong type or a rule that
+// does not hold is an error), every fault reported at once. What is inferred (a mesh axis of 0, the vocabulary) is
+// settled here, so that the resolved text alone reproduces the run.
 #pragma once
 
 #include <filesystem>
@@ -20,7 +20,7 @@ struct MeshConfig {
   int pp = 1;
   int dp = 1;
   int tp = 1;
-  int world() const { return pp * dp * tp; }
+  std::int64_t world() const { return std::int64_t{pp} * dp * tp; }
 };
 
 struct TrainConfig {
@@ -30,7 +30,7 @@ struct TrainConfig {
   std::int64_t seq_len = 256;
   std::uint64_t seed = 1;
   DType precision = DType::f32;
-  double grad_clip = 1.0;          ///< 0: off
+  double grad_clip = 1.0;           ///< 0: off
   std::int64_t validate_every = 0;  ///< steps; 0: at the end only
   std::int64_t log_every = 10;
 };
@@ -42,7 +42,7 @@ struct DataConfig {
 };
 
 struct FsdpConfig {
-  int stage = 3;                    ///< 0: replicated weights (folder dp); 3: everything sharded
+  int stage = 3;                   ///< 0: replicated weights (folder dp); 3: everything sharded
   std::string residency = "auto";  ///< layer, chunk; auto: chunk when pp > 1, else layer
 };
 
@@ -63,8 +63,8 @@ struct RunConfig {
   MeshConfig mesh;
   TrainConfig train;
   FsdpConfig fsdp;
-  bool sequence_parallel = true;  ///< [tp]; no effect with tp = 1
-  std::string schedule = "1f1b";  ///< [pipeline]
+  bool sequence_parallel = true;         ///< [tp]; no effect with tp = 1
+  std::string schedule = "1f1b";         ///< [pipeline]
   std::int64_t bucket_bytes = 25 << 20;  ///< [dp]
   optim::OptimizerOptions optimizer;
   optim::LrSchedule lr;
@@ -72,13 +72,15 @@ struct RunConfig {
   TraceConfig trace;
   FaultConfig fault;
   std::string device = "cpu";
-  std::int64_t timeout_s = 600;       ///< [comm] longest time in which nothing at all finishes
+  std::int64_t timeout_s = 600;          ///< [comm] longest time in which nothing at all finishes
   std::string run_dir = "runs/default";  ///< [run] a numbered folder is made in it
 
   std::string resolved;  ///< TOML
 
   std::int64_t microbatches() const { return train.global_batch / (mesh.dp * train.micro_batch); }
-  bool layer_residency() const { return fsdp.stage != 0 && (fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1)); }
+  bool layer_residency() const {
+    return fsdp.stage != 0 && (fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1));
+  }
 };
 
 /// Reads a config for `world` ranks. Opens the token files' headers (for the vocabulary), allocates nothing large.

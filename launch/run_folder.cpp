@@ -30,10 +30,12 @@ std::filesystem::path make_next(const std::filesystem::path& base) {
   std::error_code error;
   std::filesystem::create_directories(base, error);
   if (error) throw ConfigError(fmt::format("run.dir: cannot make '{}': {}", base.string(), error.message()));
-  for (int number = last_number(base) + 1; number <= 9999; ++number) {  // another run may take a number at the same time
+  for (int number = last_number(base) + 1; number <= 9999;
+       ++number) {  // another run may take a number at the same time
     auto path = base / fmt::format("{:04}", number);
     if (::mkdir(path.c_str(), 0700) == 0) return path;
-    if (errno != EEXIST) throw ConfigError(fmt::format("run.dir: cannot make '{}': {}", path.string(), std::strerror(errno)));
+    if (errno != EEXIST)
+      throw ConfigError(fmt::format("run.dir: cannot make '{}': {}", path.string(), std::strerror(errno)));
   }
   throw ConfigError(fmt::format("run.dir: '{}' holds 9999 runs; use another folder", base.string()));
 }
@@ -46,7 +48,8 @@ RunFolder::RunFolder(const std::filesystem::path& base) : path_(make_next(base))
 
 void RunFolder::metrics(const nlohmann::ordered_json& line) {
   metrics_ << line.dump() << '\n' << std::flush;
-  if (!metrics_) throw ConfigError(fmt::format("cannot write '{}': {}", (path_ / "metrics.jsonl").string(), std::strerror(errno)));
+  if (!metrics_)
+    throw ConfigError(fmt::format("cannot write '{}': {}", (path_ / "metrics.jsonl").string(), std::strerror(errno)));
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) const {

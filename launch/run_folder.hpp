@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of one run, made by rank 0: runs/quickstart/0003 with the resolved config, metrics.jsonl, trace.json, summary.json. Runs
-// never write into each other's folder.
+// The folder of one run, made by rank 0: runs/quickstart/0003 with the resolved config, metrics.jsonl, trace.json,
+// summary.json. Runs never write into each other's folder.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +13,7 @@ namespace orthant::launch {
 
 class RunFolder {
  public:
-  /// Makes the next numbered folder in `base` (0700; files 0600).
+  /// Makes the next numbered folder in `base` (0700).
   /// Throws  ConfigError when it cannot be made.
   explicit RunFolder(const std::filesystem::path& base);
 

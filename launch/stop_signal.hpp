@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests to stop: SIGINT (Ctrl-C), SIGTERM and SIGUSR1 ask for an orderly end, which all ranks agree on at a step's end; a second one
-// ends the process at once. Install first thing in main: a signal may come before MPI is up.
+// Requests to stop: SIGINT (Ctrl-C), SIGTERM and SIGUSR1 ask for an orderly end, which all ranks agree on at a step's
+// end; a second one ends the process at once. Install first thing in main: a signal may come before MPI is up.
 #pragma once
 
 namespace orthant::launch {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <orthant/core/base/atomic_file.hpp>
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/comm/agree.hpp>
 #include <orthant/core/comm/mpi_fabric.hpp>
@@ -40,7 +41,8 @@ class RunData {
 
   /// Data-parallel rank r takes the r-th contiguous share of a global batch.
   step::BatchReader reader(int dp_rank) const {
-    return [this, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs, std::int64_t* targets) {
+    return [this, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
+                           std::int64_t* targets) {
       const auto count = run_.train.micro_batch;
       const auto first = dp_rank * (run_.train.global_batch / run_.mesh.dp) + microbatch.value * count;
       const data::BatchView out{.count = count, .inputs = inputs, .targets = targets};
@@ -59,19 +61,22 @@ class RunData {
 };
 
 void write_trace(ParallelModel& model, RunFolder* folder) {
+  if (model.run().trace.steps == 0) return;
   const auto& context = model.context();
   const trace::ChromeProcess process{.rank = context.fabric.rank(),
                                      .name = fmt::format("rank {} {}", context.fabric.rank(), model.mesh().text())};
-  const auto fragments =
-      comm::gather_strings(*model.mesh().control().collectives, trace::chrome_events(context.tracer, process), context.timeout);
+  const auto fragments = comm::gather_strings(*model.mesh().control().collectives,
+                                              trace::chrome_events(context.tracer, process), context.timeout);
   if (folder != nullptr) folder->write("trace.json", trace::chrome_trace(fragments));
 }
 
 std::string describe(const RunConfig& run) {
-  return fmt::format("mesh pp{} x dp{} x tp{}, schedule {}, {}, {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule,
-                     run.fsdp.stage == 0 ? "dp (replicated weights)"
-                                         : fmt::format("fsdp stage {} ({} residency)", run.fsdp.stage, run.layer_residency() ? "layer" : "chunk"),
-                     name_of(run.train.precision));
+  return fmt::format(
+      "mesh pp{} x dp{} x tp{}, schedule {}, {}, {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule,
+      run.fsdp.stage == 0
+          ? "dp (replicated weights)"
+          : fmt::format("fsdp stage {} ({} residency)", run.fsdp.stage, run.layer_residency() ? "layer" : "chunk"),
+      name_of(run.train.precision));
 }
 
 void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder& folder) {
@@ -84,14 +89,21 @@ void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder&
   if (summary.first_validation_loss) json["first_val_loss"] = *summary.first_validation_loss;
   if (summary.last_validation_loss) json["last_val_loss"] = *summary.last_validation_loss;
   folder.write("summary.json", json.dump(2) + "\n");
-  fmt::print("{}\n{} of {} steps, {:.0f} tokens/s (median step)\n", describe(run), summary.steps, run.train.steps, summary.tokens_per_s);
+  fmt::print("{}\n{} of {} steps, {:.0f} tokens/s (median step)\n", describe(run), summary.steps, run.train.steps,
+             summary.tokens_per_s);
   if (summary.last_validation_loss) {
     fmt::print("validation loss {:.4f} -> {:.4f}\n", *summary.first_validation_loss, *summary.last_validation_loss);
   }
   fmt::print("run folder {}\n", folder.path().string());
 }
 
-/// One rank's run after the config was read. Declared so that the scheduler, with its threads, goes before what its tasks refer to.
+void announce_fault(const RunConfig& run) {
+  if (run.fault.kind == "none") return;
+  fmt::print("fault injection is on: {} on rank {} in step {}\n", run.fault.kind, run.fault.rank, run.fault.step);
+}
+
+/// One rank's run after the config was read. Declared so that the scheduler, with its threads, goes before what its
+/// tasks refer to.
 class RankRun {
  public:
   RankRun(const RunConfig& run, comm::MpiFabric& fabric)
@@ -108,7 +120,8 @@ class RankRun {
                  .stop_requested = [] { return stop_requested() != 0; }} {}
 
   int execute(const TrainArguments& arguments) {
-    mesh_.emplace(context_.fabric, scheduler_, mesh::MeshShape{.pp = run_.mesh.pp, .dp_shard = run_.mesh.dp, .tp = run_.mesh.tp});
+    mesh_.emplace(context_.fabric, scheduler_,
+                  mesh::MeshShape{.pp = run_.mesh.pp, .dp_shard = run_.mesh.dp, .tp = run_.mesh.tp});
     auto& control = *mesh_->control().collectives;
     comm::check_same(control, "the resolved config", std::hash<std::string>{}(run_.resolved), kStartTimeout);
     model_ = parallelize(run_, *mesh_, context_, data_.reader(mesh_->dp_rank()));
@@ -117,18 +130,26 @@ class RankRun {
     const bool first = context_.fabric.rank() == 0;
     std::optional<RunFolder> folder;
     if (first) {
+      for (const auto& path : {arguments.save_weights, arguments.save_gradients}) {
+        // Found out now and not after the training: can the file be made there?
+        if (!path.empty()) AtomicFile(path, 0600, raise_as<CheckpointError>);
+      }
+      announce_fault(run_);
       folder.emplace(run_.run_dir);
       folder->write("config.toml", run_.resolved);
       fmt::print("{}\nrun folder {}\n", describe(run_), folder->path().string());
     }
     auto* writer = folder ? &*folder : nullptr;
     const auto summary = train(*model_, {.validation_batches = data_.validation_batches(),
-                                        .save_gradients = arguments.save_gradients,
-                                        .folder = writer, .reports = first});
+                                         .save_gradients = arguments.save_gradients,
+                                         .folder = writer,
+                                         .reports = first});
 
     write_trace(*model_, writer);
     if (writer != nullptr) write_summary(run_, summary, *writer);
-    return save(arguments, summary.stopped, writer);
+    const int code = save(arguments, summary.stopped, writer);
+    comm::barrier(control, context_.timeout);  // MPI is left together, after the slowest write
+    return code;
   }
 
   /// Counted from 1; 0 before the first.
@@ -141,7 +162,8 @@ class RankRun {
     auto path = arguments.save_weights;
     if (path.empty() && !stopped) return static_cast<int>(ExitCode::done);
     if (path.empty() && folder != nullptr) path = (folder->path() / "interrupted.safetensors").string();
-    if (folder != nullptr && stopped) fmt::print("asked to stop: saving the weights (a second signal ends the run at once)\n");
+    if (folder != nullptr && stopped)
+      fmt::print("asked to stop: saving the weights (a second signal ends the run at once)\n");
     save_weights(*model_, path);
     if (folder != nullptr) fmt::print("weights {}\n", path);
     return static_cast<int>(stopped ? ExitCode::interrupted : ExitCode::done);
@@ -174,8 +196,10 @@ int train_command(const TrainArguments& arguments) {
   }
   std::optional<RankRun> rank_run;
   const auto die = [&](const char* what, ExitCode code) {
-    // A rank that only heard of a failure lets the one that failed speak first, and end the job with its own exit code.
-    if (code == ExitCode::timed_out) std::this_thread::sleep_for(std::chrono::seconds(2));
+    // A rank that only heard of a failure lets the one that failed speak first, and end the job with its own exit code;
+    // of a fault that all ranks find alike (data, weights, a loss that is not finite), rank 0 speaks for them.
+    const bool found_alike = code != ExitCode::internal && fabric.rank() != 0;
+    if (code == ExitCode::timed_out || found_alike) std::this_thread::sleep_for(std::chrono::seconds(2));
     fmt::print(stderr, "orthant: rank {} ({}), step {}: {}\n", fabric.rank(), rank_run ? rank_run->where() : "at start",
                rank_run ? rank_run->step() : 0, what);
     std::fflush(stderr);

@@ -17,7 +17,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double ms_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double, std::milli>(b - a).count(); }
+double ms_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double, std::milli>(b - a).count();
+}
 
 std::int64_t peak_resident_bytes() {
   struct rusage usage {};
@@ -40,14 +42,19 @@ class Results {
     const double ms = ms_between(last_, now);
     last_ = now;
     if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-      throw NonFiniteError(fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight", step + 1, result.loss,
-                                       result.grad_norm));
+      throw NonFiniteError(
+          fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight", step + 1,
+                      result.loss, result.grad_norm));
     }
     step_ms_.push_back(ms);
     summary.steps = step + 1;
     summary.last_loss = result.loss;
     tokens_ = static_cast<double>(result.tokens);
-    progress_.step({.step = step + 1, .loss = result.loss, .grad_norm = result.grad_norm, .lr = lr, .tokens_per_s = tokens_ / ms * 1e3});
+    progress_.step({.step = step + 1,
+                    .loss = result.loss,
+                    .grad_norm = result.grad_norm,
+                    .lr = lr,
+                    .tokens_per_s = tokens_ / ms * 1e3});
     if (options_.folder == nullptr) return;
     options_.folder->metrics({{"step", step + 1},
                               {"loss", result.loss},
@@ -68,6 +75,7 @@ class Results {
   }
 
   TrainSummary finish() {
+    progress_.finish();
     auto times = step_ms_.size() > 3 ? std::vector<double>(step_ms_.begin() + 3, step_ms_.end()) : step_ms_;
     if (!times.empty()) {
       std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
@@ -93,41 +101,47 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   const auto& run = model.run();
   auto& tracer = model.context().tracer;
   Results results(model, options);
+  auto& stopped = results.summary.stopped;
   const auto validate_now = [&] {
-    if (options.validation_batches > 0) results.take_validation(validate(model, options.validation_batches));
+    if (options.validation_batches == 0) return;
+    const auto validation = validate(model, options.validation_batches);
+    stopped = validation.stopped;
+    if (!stopped) results.take_validation(validation.loss);
   };
   validate_now();
 
-  for (std::int64_t step = 0; step < run.train.steps; ++step) {
+  for (std::int64_t step = 0; step < run.train.steps && !stopped; ++step) {
     if (step == run.trace.first_step && run.trace.steps > 0) tracer.enable();
     const double lr = optim::lr_at(run.lr, step + 1, run.train.steps);
     auto handle = model.submit_step(step, lr);
     results.take(step, lr, handle);
     if (step == 0 && !options.save_gradients.empty()) {
       model.drain();
-      save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens), options.save_gradients);
+      save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens),
+                   options.save_gradients);
     }
     if (step + 1 == run.trace.first_step + run.trace.steps) tracer.disable();
-    if (handle.wait().stop) {
-      results.summary.stopped = true;
-      break;
-    }
+    stopped = handle.wait().stop;
     const bool last = step + 1 == run.train.steps;
-    if (last || (run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0)) validate_now();
+    const bool due = run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0;
+    if (!stopped && (last || due)) validate_now();
   }
   model.drain();
   return results.finish();
 }
 
-double validate(ParallelModel& model, std::int64_t batches) {
+ValidationResult validate(ParallelModel& model, std::int64_t batches) {
+  ValidationResult out;
   double loss = 0, tokens = 0;
-  for (std::int64_t batch = 0; batch < batches; ++batch) {
+  for (std::int64_t batch = 0; batch < batches && !out.stopped; ++batch) {
     auto handle = model.submit_validation(batch);
     const auto& result = handle.wait();
     loss += result.loss * static_cast<double>(result.tokens);
     tokens += static_cast<double>(result.tokens);
+    out.stopped = result.stop;
   }
-  return loss / std::max(tokens, 1.0);
+  out.loss = loss / std::max(tokens, 1.0);
+  return out;
 }
 
 }  // namespace orthant::launch

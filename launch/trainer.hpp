@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: submit a step, take the results of the one before from its handle, validate, report, drain.
+// The training loop: submit a step, take its result from its handle, validate, report, drain. The result is known before the
+// optimizer has run, so the next step is submitted while this one ends.
 #pragma once
 
 #include <optional>
@@ -30,7 +31,12 @@ struct TrainSummary {
 /// Throws  NonFiniteError naming the step; whatever the scheduler throws.
 TrainSummary train(ParallelModel& model, const TrainerOptions& options);
 
-/// Token-weighted mean loss over the validation set. Collective over all ranks.
-double validate(ParallelModel& model, std::int64_t batches);
+struct ValidationResult {
+  double loss = 0;       ///< token-weighted mean
+  bool stopped = false;  ///< on request, before the last batch: the loss is not of the whole set
+};
+
+/// Over the validation set. Collective over all ranks.
+ValidationResult validate(ParallelModel& model, std::int64_t batches);
 
 }  // namespace orthant::launch

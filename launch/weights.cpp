@@ -40,7 +40,8 @@ void for_each_piece(ParallelModel& model, Visit visit) {
     for (int index : model.table().unit(shard.unit).parameters) {
       const auto& parameter = model.table().parameters()[static_cast<std::size_t>(index)];
       const auto begin = std::max(shard.begin, parameter.offset);
-      const auto end = std::min(shard.begin + shard.master.numel(), parameter.offset + shard::numel(parameter.placement.local_shape()));
+      const auto end = std::min(shard.begin + shard.master.numel(),
+                                parameter.offset + shard::numel(parameter.placement.local_shape()));
       if (begin >= end) continue;
       for (const auto& run : parameter.placement.runs_within(begin - parameter.offset, end - parameter.offset)) {
         visit(shard, parameter, run, parameter.offset + run.local - shard.begin);
@@ -53,17 +54,22 @@ DType master_type(ParallelModel& model) { return model.run().train.precision == 
 
 }  // namespace
 
-void gather_parameters(ParallelModel& model, ShardTensor which, const std::function<void(const std::string&, const at::Tensor&)>& take) {
+void gather_parameters(ParallelModel& model, ShardTensor which,
+                       const std::function<void(const std::string&, const at::Tensor&)>& take) {
   const at::TensorOptions options(model::scalar_type(master_type(model)));
   for (const auto& wanted : all_parameters(model.run().model)) {
     auto whole = at::zeros(wanted.placement.global_shape, options);
     auto flat = whole.view({-1});
-    for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run, std::int64_t from) {
+    for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run,
+                              std::int64_t from) {
       if (!shard.counted || parameter.name != wanted.name) return;
       flat.narrow(0, run.global, run.length).copy_((shard.*which).narrow(0, from, run.length));
     });
     // One owner holds each element and the others zero, so the sum is a gather.
-    model.mesh().control().collectives->all_reduce(model::span_of(whole), comm::Reduction::sum).wait(model.context().timeout);
+    model.mesh()
+        .control()
+        .collectives->all_reduce(model::span_of(whole), comm::Reduction::sum)
+        .wait(model.context().timeout);
     take(wanted.name, whole);
   }
 }
@@ -96,8 +102,8 @@ void load_weights(ParallelModel& model, const std::filesystem::path& path) {
     }
     const auto& entry = file.at(parameter.name);
     if (entry.shape != parameter.placement.global_shape) {
-      faults.push_back(fmt::format("{} has shape [{}], the model wants [{}]", parameter.name, fmt::join(entry.shape, ", "),
-                                   fmt::join(parameter.placement.global_shape, ", ")));
+      faults.push_back(fmt::format("{} has shape [{}], the model wants [{}]", parameter.name,
+                                   fmt::join(entry.shape, ", "), fmt::join(parameter.placement.global_shape, ", ")));
     }
     if (entry.dtype != "F32" && entry.dtype != "F64" && entry.dtype != "BF16") {
       faults.push_back(fmt::format("{} has type {}; F32, F64 or BF16 can be loaded", parameter.name, entry.dtype));
@@ -106,9 +112,11 @@ void load_weights(ParallelModel& model, const std::filesystem::path& path) {
   for (const auto& [name, entry] : file.tensors()) {
     if (!expected.contains(name)) faults.push_back(fmt::format("{} is not a parameter of the model", name));
   }
-  if (!faults.empty()) throw CheckpointError(fmt::format("'{}' does not fit the model:\n  {}", path.string(), fmt::join(faults, "\n  ")));
+  if (!faults.empty())
+    throw CheckpointError(fmt::format("'{}' does not fit the model:\n  {}", path.string(), fmt::join(faults, "\n  ")));
 
-  for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run, std::int64_t from) {
+  for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run,
+                            std::int64_t from) {
     const auto type = file.dtype(parameter.name);
     const auto bytes = file.at(parameter.name).bytes.subspan(static_cast<std::size_t>(run.global) * size_of(type));
     auto piece = at::empty({run.length}, at::TensorOptions(model::scalar_type(type)));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole tensors by global name, gathered from whatever mesh holds them, and weight files (safetensors) that any mesh reads.
+// Whole tensors by global name, gathered from whatever mesh holds them, and weight files (safetensors) that any mesh
+// reads.
 #pragma once
 
 #include <filesystem>
@@ -14,15 +15,15 @@ namespace orthant::launch {
 /// Which of a shard's tensors: optim::ShardState::master, ::grad, …
 using ShardTensor = at::Tensor optim::ShardState::*;
 
-/// Calls `take(name, tensor)` on every rank for every logical parameter of the model, in the model's order, with the whole tensor
-/// (global shape, fp32 or fp64). One parameter at a time is whole in memory.
-/// Collective over all ranks; the caller has drained the model.
-void gather_parameters(ParallelModel& model, ShardTensor which, const std::function<void(const std::string&, const at::Tensor&)>& take);
+/// Calls `take(name, tensor)` on every rank for every logical parameter of the model, in the model's order, with the
+/// whole tensor (global shape, fp32 or fp64). One parameter at a time is whole in memory. Collective over all ranks;
+/// the caller has drained the model.
+void gather_parameters(ParallelModel& model, ShardTensor which,
+                       const std::function<void(const std::string&, const at::Tensor&)>& take);
 
-/// Writes one of the shards' tensors, times `scale`, as fp32 (fp64 when training in it) safetensors with Hugging Face's Llama names:
-/// the master weights, or gradients. Rank 0 writes.
-/// Collective over all ranks.
-/// Throws  CheckpointError on rank 0 when the file cannot be written; nothing is left half-written.
+/// Writes one of the shards' tensors, times `scale`, as fp32 (fp64 when training in it) safetensors with Hugging Face's
+/// Llama names: the master weights, or gradients. Rank 0 writes. Collective over all ranks. Throws  CheckpointError on
+/// rank 0 when the file cannot be written; nothing is left half-written.
 void save_tensors(ParallelModel& model, ShardTensor which, double scale, const std::filesystem::path& path);
 
 inline void save_weights(ParallelModel& model, const std::filesystem::path& path) {

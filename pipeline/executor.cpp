@@ -17,11 +17,16 @@ using train::Payload;
 
 Phase phase_of(OpKind kind) {
   switch (kind) {
-    case OpKind::forward: return Phase::forward;
-    case OpKind::backward: return Phase::backward;
-    case OpKind::backward_input: return Phase::backward_input;
-    case OpKind::backward_weight: return Phase::backward_weight;
-    default: throw InternalError(fmt::format("{} is no computation", letters(kind)));
+    case OpKind::forward:
+      return Phase::forward;
+    case OpKind::backward:
+      return Phase::backward;
+    case OpKind::backward_input:
+      return Phase::backward_input;
+    case OpKind::backward_weight:
+      return Phase::backward_weight;
+    default:
+      throw InternalError(fmt::format("{} is no computation", letters(kind)));
   }
 }
 
@@ -51,25 +56,38 @@ void Executor::submit(std::span<const LayerTask> tasks) {
       case OpKind::forward:
       case OpKind::backward:
       case OpKind::backward_input:
-      case OpKind::backward_weight: compute(task); break;
+      case OpKind::backward_weight:
+        compute(task);
+        break;
       case OpKind::receive_activation:
-      case OpKind::receive_gradient: receive(flow_of(task.kind), task.microbatch); break;
+      case OpKind::receive_gradient:
+        receive(flow_of(task.kind), task.microbatch);
+        break;
       case OpKind::send_activation:
-      case OpKind::send_gradient: send(flow_of(task.kind), task.microbatch); break;
-      case OpKind::unshard: parts_.lifecycle.unshard(task.unit); break;
-      case OpKind::reshard: parts_.lifecycle.reshard(task.unit); break;
-      case OpKind::reduce: parts_.grads.reduce(task.unit); break;
+      case OpKind::send_gradient:
+        send(flow_of(task.kind), task.microbatch);
+        break;
+      case OpKind::unshard:
+        parts_.lifecycle.unshard(task.unit);
+        break;
+      case OpKind::reshard:
+        parts_.lifecycle.reshard(task.unit);
+        break;
+      case OpKind::reduce:
+        parts_.grads.reduce(task.unit);
+        break;
       case OpKind::norm_units:
       case OpKind::tie:
       case OpKind::norm:
-      case OpKind::step: parts_.tail(task); break;
+      case OpKind::step:
+        parts_.tail(task);
+        break;
     }
   }
 }
 
 Executor::Flow& Executor::flow_of(OpKind kind) {
-  const bool forward =
-      kind == OpKind::forward || kind == OpKind::send_activation || kind == OpKind::receive_activation;
+  const bool forward = kind == OpKind::forward || kind == OpKind::send_activation || kind == OpKind::receive_activation;
   return forward ? activations_ : gradients_;
 }
 
@@ -80,13 +98,15 @@ stream::Claim Executor::slot(Flow& flow, MicrobatchId microbatch) {
 
 stream::Claim Executor::cargo(Flow& flow, MicrobatchId microbatch, const char* state) {
   while (static_cast<int>(flow.cargo.size()) <= microbatch.value) {
-    flow.cargo.push_back(parts_.scheduler.add_buffer(fmt::format("{} of m{}", name_of(flow.payload), flow.cargo.size())));
+    flow.cargo.push_back(
+        parts_.scheduler.add_buffer(fmt::format("{} of m{}", name_of(flow.payload), flow.cargo.size())));
   }
   return {flow.cargo[static_cast<std::size_t>(microbatch.value)], content_of(state, pass_)};
 }
 
-// The program's place for the micro-batch is taken from the message that comes in (or from the first layer, where none does) to
-// the message that goes out. The layers between first and last need no claims: they follow each other on one stream.
+// The program's place for the micro-batch is taken from the message that comes in (or from the first layer, where none
+// does) to the message that goes out. The layers between first and last need no claims: they follow each other on one
+// stream.
 void Executor::claim_cargo(const LayerTask& task, stream::Task& submitted) {
   if (task.kind == OpKind::backward_weight) return;
   Flow& flow = flow_of(task.kind);
@@ -102,7 +122,8 @@ void Executor::compute(const LayerTask& task) {
   const Phase phase = phase_of(task.kind);
   train::StageProgram::Outline outline = parts_.program.outline(phase, task.layer);
   stream::Task submitted;
-  submitted.name = fmt::format("{} {}", to_text(Op{task.kind, task.stage, task.microbatch}), parts_.layer_name(task.layer));
+  submitted.name =
+      fmt::format("{} {}", to_text(Op{task.kind, task.stage, task.microbatch}), parts_.layer_name(task.layer));
   submitted.stream = parts_.compute;
   submitted.nested = std::move(outline.nested);
   submitted.segments = std::move(outline.segments);
@@ -125,8 +146,8 @@ void Executor::compute(const LayerTask& task) {
   parts_.scheduler.submit(std::move(submitted));
 }
 
-// Memory is made when the receive starts, not when it is submitted: a whole step is submitted long before it runs. Writing the
-// cargo makes the next pass wait until this pass's message has left.
+// Memory is made when the receive starts, not when it is submitted: a whole step is submitted long before it runs.
+// Writing the cargo makes the next pass wait until this pass's message has left.
 void Executor::receive(Flow& flow, MicrobatchId microbatch) {
   stream::Task task;
   task.name = fmt::format("RECV {} m{}", name_of(flow.payload)[0], microbatch.value);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The executor turns one rank's layer tasks into stream tasks. It orders nothing itself: it states claims, and the scheduler
-// makes the waits. Messages run on streams of their own, so receives are posted as early as their slot allows and no computation
-// waits for a send. What travels belongs to the message's closure until the message is through.
+// The executor turns one rank's layer tasks into stream tasks. It orders nothing itself: it states claims, and the
+// scheduler makes the waits. Messages run on streams of their own, so receives are posted as early as their slot allows
+// and no computation waits for a send. What travels belongs to the message's closure until the message is through.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct ExecutorParts {
   train::ParamLifecycle& lifecycle;
   train::GradSync& grads;
   StageLinks links;
-  int slots = 1;                                  ///< as in lower()
-  std::function<void(const LayerTask&)> tail;     ///< called for NORM_UNITS, TIE, NORM and STEP, at their place
+  int slots = 1;                                   ///< as in lower()
+  std::function<void(const LayerTask&)> tail;      ///< called for NORM_UNITS, TIE, NORM and STEP, at their place
   std::function<std::string(LayerId)> layer_name;  ///< for the timeline: "layers.2"
 };
 
@@ -55,7 +55,8 @@ class Executor {
     comm::ChannelLane in;
     comm::ChannelLane out;
     std::vector<stream::BufferId> slots;  ///< bound how many messages are received ahead
-    std::vector<stream::BufferId> cargo;  ///< per micro-batch: the program's place for what came in, then for what goes out
+    std::vector<stream::BufferId>
+        cargo;  ///< per micro-batch: the program's place for what came in, then for what goes out
   };
 
   Flow& flow_of(OpKind kind);

@@ -26,7 +26,8 @@ std::vector<LayerTask> split_into_layers(std::span<const Op> ops, const StageLay
     }
     for (std::size_t i = 0; i < layers; ++i) {
       const LayerUnits& units = layout.layers[op.kind == OpKind::forward ? i : layers - 1 - i];
-      tasks.push_back({op.kind, op.stage, op.microbatch, units.layer, units.main, units.norms, i == 0, i + 1 == layers});
+      tasks.push_back(
+          {op.kind, op.stage, op.microbatch, units.layer, units.main, units.norms, i == 0, i + 1 == layers});
     }
   }
   return tasks;
@@ -60,7 +61,8 @@ struct Insertions {
   std::vector<std::vector<std::pair<OpKind, UnitId>>> after;
 };
 
-/// A buffer's readers in order: when the unit changes, the old one's last reader frees the buffer for the new one's gather.
+/// A buffer's readers in order: when the unit changes, the old one's last reader frees the buffer for the new one's
+/// gather.
 void place_gathers(std::span<const LayerTask> tasks, std::span<const UnitId> units, Insertions& insert) {
   UnitId held;
   std::size_t last_reader = 0;
@@ -81,7 +83,8 @@ void place_gathers(std::span<const LayerTask> tasks, std::span<const UnitId> uni
   if (held.value >= 0) insert.after[last_reader].emplace_back(OpKind::reshard, held);
 }
 
-void place_reductions(std::span<const LayerTask> tasks, const StageLayout& layout, Residency residency, Insertions& insert) {
+void place_reductions(std::span<const LayerTask> tasks, const StageLayout& layout, Residency residency,
+                      Insertions& insert) {
   std::map<UnitId, std::size_t> last_contribution;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     if (!makes_weight_gradient(tasks[i].kind)) continue;
@@ -105,7 +108,9 @@ std::vector<LayerTask> expand(std::span<const Op> ops, const StageLayout& layout
   place_reductions(tasks, layout, residency, insert);
 
   std::vector<LayerTask> result;
-  const auto add = [&](OpKind kind, UnitId unit) { result.push_back({.kind = kind, .stage = layout.stage, .unit = unit}); };
+  const auto add = [&](OpKind kind, UnitId unit) {
+    result.push_back({.kind = kind, .stage = layout.stage, .unit = unit});
+  };
   std::ranges::sort(insert.first_gathers);
   for (const auto& [position, unit] : insert.first_gathers) add(OpKind::unshard, unit);
   for (std::size_t i = 0; i < tasks.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer task: one layer's part of a compute operation, or what a schedule does besides (gather and reduce a unit, messages,
-// tail). What the executor submits, and what simulator and memory plan count.
+// A layer task: one layer's part of a compute operation, or what a schedule does besides (gather and reduce a unit,
+// messages, tail). What the executor submits, and what simulator and memory plan count.
 #pragma once
 
 #include <orthant/core/base/id.hpp>
@@ -15,8 +15,8 @@ struct LayerTask {
   LayerId layer{};            ///< computations
   UnitId unit{};              ///< computations: the layer's main unit; unshard, reshard, reduce: theirs
   UnitId norms{};             ///< computations: the layer's norm unit, -1 without
-  bool opens = false;       ///< first layer of its operation: takes what the stage received
-  bool closes = false;      ///< last layer of its operation: makes what the stage sends
+  bool opens = false;         ///< first layer of its operation: takes what the stage received
+  bool closes = false;        ///< last layer of its operation: makes what the stage sends
   friend constexpr bool operator==(const LayerTask&, const LayerTask&) = default;
 };
 

@@ -16,8 +16,8 @@
 namespace orthant::pipeline {
 namespace {
 
-/// Plays the schedule on a clock of unit costs: an operation enters its rank's list when it begins, its message both lists when
-/// it ends.
+/// Plays the schedule on a clock of unit costs: an operation enters its rank's list when it begins, its message both
+/// lists when it ends.
 class Lowering {
  public:
   Lowering(const Schedule& schedule, int slots)
@@ -85,7 +85,8 @@ class Lowering {
       stuck += fmt::format("; rank {} at {}", rank, to_text(source_.ranks[rank][next_[rank]]));
     }
     if (stuck.empty()) return;
-    throw InternalError(fmt::format("schedule {} cannot be lowered with {} slot(s){}", source_.name, result_.slots, stuck));
+    throw InternalError(
+        fmt::format("schedule {} cannot be lowered with {} slot(s){}", source_.name, result_.slots, stuck));
   }
 
   void add_tail() {
@@ -94,7 +95,8 @@ class Lowering {
     };
     if (!std::ranges::any_of(source_.ranks, trains)) return;
     for (auto& ops : result_.ranks) {
-      for (const OpKind kind : {OpKind::norm_units, OpKind::tie, OpKind::norm, OpKind::step}) ops.push_back({kind, {}, {}});
+      for (const OpKind kind : {OpKind::norm_units, OpKind::tie, OpKind::norm, OpKind::step})
+        ops.push_back({kind, {}, {}});
     }
   }
 
@@ -103,7 +105,8 @@ class Lowering {
   std::vector<std::size_t> next_;               ///< per rank
   std::vector<std::optional<double>> running_;  ///< per rank: when the operation that runs ends
   std::set<Op> received_;
-  std::map<std::pair<OpKind, StageId>, int> taken_;  ///< per channel: slots of messages on their way or not yet consumed
+  std::map<std::pair<OpKind, StageId>, int>
+      taken_;  ///< per channel: slots of messages on their way or not yet consumed
   Schedule result_;
 };
 

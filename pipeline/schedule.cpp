@@ -56,11 +56,15 @@ class RankWriter {
 template <class Write>
 Schedule generate(std::string_view name, int stages, int microbatches, Write write) {
   if (stages < 1 || microbatches < 1) {
-    throw ConfigError(fmt::format("schedule {} with {} stages and {} micro-batches; both must be at least 1", name, stages,
-                                  microbatches));
+    throw ConfigError(fmt::format("schedule {} with {} stages and {} micro-batches; both must be at least 1", name,
+                                  stages, microbatches));
   }
-  Schedule schedule{.name = std::string(name), .stages = stages, .microbatches = microbatches,
-                    .slots = 0, .rank_of = loop_placement(stages), .ranks = {}};
+  Schedule schedule{.name = std::string(name),
+                    .stages = stages,
+                    .microbatches = microbatches,
+                    .slots = 0,
+                    .rank_of = loop_placement(stages),
+                    .ranks = {}};
   for (int stage = 0; stage < stages; ++stage) {
     RankWriter rank(stage, microbatches);
     write(rank, stage);
@@ -115,21 +119,36 @@ Schedule make_schedule(std::string_view name, int stages, int microbatches) {
 
 std::string_view letters(OpKind kind) {
   switch (kind) {
-    case OpKind::forward: return "F";
-    case OpKind::backward: return "B";
-    case OpKind::backward_input: return "I";
-    case OpKind::backward_weight: return "W";
-    case OpKind::send_activation: return "SEND a";
-    case OpKind::receive_activation: return "RECV a";
-    case OpKind::send_gradient: return "SEND g";
-    case OpKind::receive_gradient: return "RECV g";
-    case OpKind::unshard: return "UNSHARD";
-    case OpKind::reshard: return "RESHARD";
-    case OpKind::reduce: return "REDUCE";
-    case OpKind::norm_units: return "NORM_UNITS";
-    case OpKind::tie: return "TIE";
-    case OpKind::norm: return "NORM";
-    case OpKind::step: return "STEP";
+    case OpKind::forward:
+      return "F";
+    case OpKind::backward:
+      return "B";
+    case OpKind::backward_input:
+      return "I";
+    case OpKind::backward_weight:
+      return "W";
+    case OpKind::send_activation:
+      return "SEND a";
+    case OpKind::receive_activation:
+      return "RECV a";
+    case OpKind::send_gradient:
+      return "SEND g";
+    case OpKind::receive_gradient:
+      return "RECV g";
+    case OpKind::unshard:
+      return "UNSHARD";
+    case OpKind::reshard:
+      return "RESHARD";
+    case OpKind::reduce:
+      return "REDUCE";
+    case OpKind::norm_units:
+      return "NORM_UNITS";
+    case OpKind::tie:
+      return "TIE";
+    case OpKind::norm:
+      return "NORM";
+    case OpKind::step:
+      return "STEP";
   }
   return "?";
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pipeline schedule is data: per pipeline rank the list of operations of one step, in order, made by a pure function. Generators
-// write compute operations only; lower() adds the messages and the step's tail, validate() proves the result, time_schedule() costs
-// it, expand() and the executor run it. Sources: Huang et al. 2019 (GPipe); Narayanan et al. 2021 (1F1B); Qi et al. 2024 (ZB-H1).
+// A pipeline schedule is data: per pipeline rank the list of operations of one step, in order, made by a pure function.
+// Generators write compute operations only; lower() adds the messages and the step's tail, validate() proves the
+// result, time_schedule() costs it, expand() and the executor run it. Sources: Huang et al. 2019 (GPipe); Narayanan et
+// al. 2021 (1F1B); Qi et al. 2024 (ZB-H1).
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,8 @@ struct Schedule {
   std::string name;
   int stages = 0;
   int microbatches = 0;
-  int slots = 0;  ///< messages that a receiver holds before it consumes the first, per channel; 0: compute operations only
+  int slots =
+      0;  ///< messages that a receiver holds before it consumes the first, per channel; 0: compute operations only
   Placement rank_of;
   std::vector<std::vector<Op>> ranks;
 };
@@ -58,16 +60,21 @@ constexpr bool is_compute(OpKind kind) { return kind <= OpKind::backward_weight;
 /// B or I: consumes the gradient of the stage's output and makes that of its input.
 constexpr bool makes_input_gradient(OpKind kind) { return kind == OpKind::backward || kind == OpKind::backward_input; }
 /// B or W: adds to the weight gradients.
-constexpr bool makes_weight_gradient(OpKind kind) { return kind == OpKind::backward || kind == OpKind::backward_weight; }
+constexpr bool makes_weight_gradient(OpKind kind) {
+  return kind == OpKind::backward || kind == OpKind::backward_weight;
+}
 constexpr bool is_send(OpKind kind) { return kind == OpKind::send_activation || kind == OpKind::send_gradient; }
-constexpr bool is_receive(OpKind kind) { return kind == OpKind::receive_activation || kind == OpKind::receive_gradient; }
+constexpr bool is_receive(OpKind kind) {
+  return kind == OpKind::receive_activation || kind == OpKind::receive_gradient;
+}
 constexpr bool is_tail(OpKind kind) { return kind >= OpKind::norm_units; }
 
 /// All forwards, then all backwards in micro-batch order (so that sums come in the same order as in the others).
 Schedule gpipe(int stages, int microbatches);
 /// Stage i warms up with p - 1 - i forwards, then alternates, so that it holds at most p - i activations.
 Schedule one_f_one_b(int stages, int microbatches);
-/// 1F1B with B split: stage i runs W i micro-batches behind I, where 1F1B would idle in the cool-down. Same peak of activations.
+/// 1F1B with B split: stage i runs W i micro-batches behind I, where 1F1B would idle in the cool-down. Same peak of
+/// activations.
 Schedule zb_h1(int stages, int microbatches);
 /// Evaluation: forwards only, no tail. Not among the names below, which are what one can train with.
 Schedule forward_only(int stages, int microbatches);

@@ -100,7 +100,8 @@ std::string draw(const Schedule& schedule, const Costs& costs) {
       const Op& op = schedule.ranks[rank][i];
       const auto begin = static_cast<std::size_t>(timing.begins[rank][i]);
       const auto cost = static_cast<std::size_t>(cost_of(op.kind, costs));
-      for (std::size_t t = begin; t < begin + cost; ++t) cells[t] = fmt::format("{}{}", letters(op.kind), op.microbatch.value);
+      for (std::size_t t = begin; t < begin + cost; ++t)
+        cells[t] = fmt::format("{}{}", letters(op.kind), op.microbatch.value);
     }
     picture += fmt::format("rank {}  ", rank);
     for (const std::string& cell : cells) picture += fmt::format("{:<{}}", cell, kCell);

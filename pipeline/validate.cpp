@@ -24,7 +24,8 @@ class Validator {
       const auto& ops = schedule.ranks[rank];
       for (std::size_t i = 0; i < ops.size(); ++i) places_[rank][ops[i]].push_back(i);
       trains_ |= std::ranges::any_of(ops, [](const Op& op) {
-        return op.kind != OpKind::forward && op.kind != OpKind::send_activation && op.kind != OpKind::receive_activation;
+        return op.kind != OpKind::forward && op.kind != OpKind::send_activation &&
+               op.kind != OpKind::receive_activation;
       });
     }
   }
@@ -101,7 +102,8 @@ class Validator {
     std::map<std::pair<StageId, Sum>, MicrobatchId> last_added;
     const auto in_order = [&](const Op& op, Sum sum) {
       auto& last = last_added[{op.stage, sum}];
-      if (op.microbatch < last) report(rank, "{} stands after that of m{}: sums have an order", to_text(op), last.value);
+      if (op.microbatch < last)
+        report(rank, "{} stands after that of m{}: sums have an order", to_text(op), last.value);
       last = op.microbatch;
     };
     for (const Op& op : ops) {
@@ -133,7 +135,8 @@ class Validator {
     }
   }
 
-  /// Each rank runs its list in line; a SEND ends only together with its RECV. So both ends of a channel agree on the order, too.
+  /// Each rank runs its list in line; a SEND ends only together with its RECV. So both ends of a channel agree on the
+  /// order, too.
   void check_rendezvous() {
     std::vector<std::size_t> at(schedule_.ranks.size());
     const auto head = [&](std::size_t rank) -> std::optional<Op> {
@@ -155,7 +158,8 @@ class Validator {
       }
     }
     for (std::size_t rank = 0; rank < at.size(); ++rank) {
-      if (const auto op = head(rank)) report(rank, "unbuffered sends hang it at {} (operation {})", to_text(*op), at[rank]);
+      if (const auto op = head(rank))
+        report(rank, "unbuffered sends hang it at {} (operation {})", to_text(*op), at[rank]);
     }
   }
 

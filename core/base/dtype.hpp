@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types that travel between ranks and live in flat buffers, named without LibTorch so that core/comm, core/stream
-// and the pipeline executor build (and run under a thread sanitizer) without it.
+// Element types that travel between ranks and live in flat buffers, named without LibTorch so that core/comm,
+// core/stream and the pipeline executor build (and run under a thread sanitizer) without it.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,31 @@ enum class DType : std::uint8_t { u8, i64, bf16, f32, f64 };
 
 constexpr std::size_t size_of(DType type) {
   switch (type) {
-    case DType::u8: return 1;
-    case DType::bf16: return 2;
-    case DType::f32: return 4;
+    case DType::u8:
+      return 1;
+    case DType::bf16:
+      return 2;
+    case DType::f32:
+      return 4;
     case DType::i64:
-    case DType::f64: return 8;
+    case DType::f64:
+      return 8;
   }
   return 0;
 }
 
 constexpr const char* name_of(DType type) {
   switch (type) {
-    case DType::u8: return "u8";
-    case DType::i64: return "i64";
-    case DType::bf16: return "bf16";
-    case DType::f32: return "fp32";
-    case DType::f64: return "fp64";
+    case DType::u8:
+      return "u8";
+    case DType::i64:
+      return "i64";
+    case DType::bf16:
+      return "bf16";
+    case DType::f32:
+      return "fp32";
+    case DType::f64:
+      return "fp64";
   }
   return "?";
 }

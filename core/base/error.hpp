@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends a run is an exception of one of these types, and each has its exit code. A failure that is a legitimate answer
+// What ends a run is an exception of one of these types, and each has its exit code. A failure that is a legitimate
+// answer
 // ("does it fit?", "is there a checkpoint?") is a Result<T> instead. Messages say: found, wanted, remedy.
 #pragma once
 

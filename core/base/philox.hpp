@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox 4x32-10: a random function, not a generator: (key, counter) -> 128 bits, without state, so that a value depends on what it
-// is for and not on who asks for it, when, or on which mesh.
-// Source: Salmon, Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3".
+// Philox 4x32-10: a random function, not a generator: (key, counter) -> 128 bits, without state, so that a value
+// depends on what it is for and not on who asks for it, when, or on which mesh. Source: Salmon, Moraes, Dror, Shaw
+// 2011, "Parallel random numbers: as easy as 1, 2, 3".
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result<T>: a value, or the reason why there is none. For failures that are answers; g++ 12 has no std::expected in C++20.
+// Result<T>: a value, or the reason why there is none. For failures that are answers; g++ 12 has no std::expected in
+// C++20.
 #pragma once
 
 #include <string>
@@ -15,7 +16,7 @@ struct Failure {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}          // NOLINT: implicit on purpose
+  Result(T value) : state_(std::move(value)) {}            // NOLINT: implicit on purpose
   Result(Failure failure) : state_(std::move(failure)) {}  // NOLINT: implicit on purpose
 
   explicit operator bool() const { return state_.index() == 0; }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives over one group of ranks: one communicator per (mesh axis, stream). All members call the same operations in the
-// same order; operations of one communicator complete in order. Sums are taken in rank order in every CPU back end, with fp32
-// accumulation for bf16, so threads and processes give the same bits and all members get the same bits.
+// Collectives over one group of ranks: one communicator per (mesh axis, stream). All members call the same operations
+// in the same order; operations of one communicator complete in order. Sums are taken in rank order in every CPU back
+// end, with fp32 accumulation for bf16, so threads and processes give the same bits and all members get the same bits.
 #pragma once
 
 #include <string>
@@ -35,9 +35,9 @@ class Collectives {
 
   /// full[r * n .. (r+1) * n) = rank r's shard, n = shard.count. `shard` may lie at its own place in `full`.
   virtual Work all_gather(ConstSpan shard, Span full) = 0;
-  /// shard = sum over ranks of their full[rank * n ..), n = shard.count, in rank order. `full` bf16, fp32 or fp64; `shard` of the
-  /// same type, or fp32 where `full` is bf16 (bf16 on the wire, fp32 sums). `full` may be used as scratch: consumed.
-  /// `shard` lies apart from `full`, or at its own place in it.
+  /// shard = sum over ranks of their full[rank * n ..), n = shard.count, in rank order. `full` bf16, fp32 or fp64;
+  /// `shard` of the same type, or fp32 where `full` is bf16 (bf16 on the wire, fp32 sums). `full` may be used as
+  /// scratch: consumed. `shard` lies apart from `full`, or at its own place in it.
   virtual Work reduce_scatter(Span full, Span shard, Into into) = 0;
   /// In place, every rank the same bits.
   virtual Work all_reduce(Span data, Reduction op) = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Typed spans: what collectives move. Views: trivially copyable, passed by value, the memory stays with its owner and must live
-// until the operation's Work is done.
+// Typed spans: what collectives move. Views: trivially copyable, passed by value, the memory stays with its owner and
+// must live until the operation's Work is done.
 #pragma once
 
 #include <cstdint>

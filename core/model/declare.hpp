@@ -11,8 +11,8 @@ struct Parameters {
   ParameterStore& store;
 };
 
-/// A region of `unit` that holds `parts` one under the other. Asked for again (a tied head on the embedding's rank), returns the one
-/// that is there, so that both uses add into one gradient.
+/// A region of `unit` that holds `parts` one under the other. Asked for again (a tied head on the embedding's rank),
+/// returns the one that is there, so that both uses add into one gradient.
 Parameter& declare(Parameters parameters, UnitId unit, const std::vector<shard::ParameterTable::Part>& parts);
 
 }  // namespace orthant::model

@@ -26,7 +26,8 @@ struct RmsNormFunction : Function<RmsNormFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     auto& weight = kept<Parameter>(ctx, "weight");
-    auto dx = kernels::rms_norm_backward(grads[0].contiguous(), saved[0], weight.weight, saved[1], weight.grad, weight.next_contribution());
+    auto dx = kernels::rms_norm_backward(grads[0].contiguous(), saved[0], weight.weight, saved[1], weight.grad,
+                                         weight.next_contribution());
     return {dx, {}, {}};
   }
 };
@@ -54,16 +55,19 @@ struct AttentionFunction : Function<AttentionFunction> {
                             const kernels::RotaryTable& rotary) {
     auto result = kernels::attention_forward(qkv, shape, rotary);
     ctx->save_for_backward({result.q, result.k, result.v, result.probabilities});
-    ctx->saved_data["shape"] = std::vector<std::int64_t>{shape.seq, shape.batch, shape.heads, shape.kv_heads, shape.head_dim};
+    ctx->saved_data["shape"] =
+        std::vector<std::int64_t>{shape.seq, shape.batch, shape.heads, shape.kv_heads, shape.head_dim};
     ctx->saved_data["rotary"] = keep(rotary);
     return result.context;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     const auto dims = ctx->saved_data.at("shape").toIntVector();
-    const kernels::AttentionShape shape{.seq = dims[0], .batch = dims[1], .heads = dims[2], .kv_heads = dims[3], .head_dim = dims[4]};
+    const kernels::AttentionShape shape{
+        .seq = dims[0], .batch = dims[1], .heads = dims[2], .kv_heads = dims[3], .head_dim = dims[4]};
     const kernels::AttentionSaved given{.q = saved[0], .k = saved[1], .v = saved[2], .probabilities = saved[3]};
-    auto dqkv = kernels::attention_backward(grads[0].contiguous(), given, shape, kept<const kernels::RotaryTable>(ctx, "rotary"));
+    auto dqkv = kernels::attention_backward(grads[0].contiguous(), given, shape,
+                                            kept<const kernels::RotaryTable>(ctx, "rotary"));
     return {dqkv, {}, {}};
   }
 };
@@ -98,7 +102,8 @@ at::Tensor linear(const at::Tensor& x_NF, Parameter& weight, LayerPass& pass) {
   return LinearFunction::apply(x_NF, weight, pass);
 }
 
-at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape, const kernels::RotaryTable& rotary) {
+at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape,
+                     const kernels::RotaryTable& rotary) {
   return AttentionFunction::apply(qkv_NE, shape, rotary);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The model's operations with their derivatives, on the kernels of core/model/kernels. Weight gradients go straight into the flat
-// gradient buffer (a parameter's `grad` view) or, under the B/W split, into the pass's queue; autograd never sees a weight.
+// The model's operations with their derivatives, on the kernels of core/model/kernels. Weight gradients go straight
+// into the flat gradient buffer (a parameter's `grad` view) or, under the B/W split, into the pass's queue; autograd
+// never sees a weight.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,8 @@
 
 namespace orthant::model {
 
-// N rows (sequence x batch)  D model  F ffn  E = (H + 2 G) K with H query heads, G key/value heads, K head dim, all on this rank
+// N rows (sequence x batch)  D model  F ffn  E = (H + 2 G) K with H query heads, G key/value heads, K head dim, all on
+// this rank
 
 /// [N, D] -> [N, D]. The norm's weight gradient is written in backward (never deferred).
 at::Tensor rms_norm(const at::Tensor& x_ND, Parameter& weight, double eps);
@@ -20,7 +22,8 @@ at::Tensor rms_norm(const at::Tensor& x_ND, Parameter& weight, double eps);
 at::Tensor linear(const at::Tensor& x_NF, Parameter& weight, LayerPass& pass);
 
 /// Causal grouped-query attention with rotary embedding: [N, E] -> [N, H K].
-at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape, const kernels::RotaryTable& rotary);
+at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape,
+                     const kernels::RotaryTable& rotary);
 
 /// silu(gate) * up: [N, 2 F] -> [N, F].
 at::Tensor swiglu(const at::Tensor& gate_up_N2F);

@@ -52,8 +52,12 @@ void fill(const shard::ParameterTable& table, const InitOptions& options, const 
     for (const shard::Run& run : parameter.placement.runs_within(first, first + count)) {
       T* const out = values + (run.local - first);
       switch (parameter.init) {
-        case shard::Init::ones: std::fill_n(out, run.length, T{1}); break;
-        case shard::Init::normal: fill_normal(out, run, stream, options); break;
+        case shard::Init::ones:
+          std::fill_n(out, run.length, T{1});
+          break;
+        case shard::Init::normal:
+          fill_normal(out, run, stream, options);
+          break;
       }
     }
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Initial weights as a pure function of (seed, global name, global index): the same bits on every mesh, and in fp32 and fp64 runs.
+// Initial weights as a pure function of (seed, global name, global index): the same bits on every mesh, and in fp32 and
+// fp64 runs.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct UnitSlice {
   at::Tensor values;  ///< [n] fp32 or fp64
 };
 
-/// Fills the slice; alignment gaps and padding become zero. Values are rounded to fp32 first, whatever the slice's type.
+/// Fills the slice; alignment gaps and padding become zero. Values are rounded to fp32 first, whatever the slice's
+/// type.
 void init_unit(const shard::ParameterTable& table, const InitOptions& options, UnitSlice slice);
 
 }  // namespace orthant::model

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// References in an autograd context, as addresses: what they name (layers, parameters, passes) outlives the graph, since the stage's
-// program owns both.
+// References in an autograd context, as addresses: what they name (layers, parameters, passes) outlives the graph,
+// since the stage's program owns both.
 #pragma once
 
 #include <cstdint>

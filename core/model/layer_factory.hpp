@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between the model and tensor parallelism: the model asks for linears by role and knows no rank, mesh or axis.
-// Dense layers are in core/model; tp provides the sharded ones. Each declares the collectives that its body will post.
+// The seam between the model and tensor parallelism: the model asks for linears by role and knows no rank, mesh or
+// axis. Dense layers are in core/model; tp provides the sharded ones. Each declares the collectives that its body will
+// post.
 #pragma once
 
 #include <memory>
@@ -34,7 +35,8 @@ struct LinearSpec {
 class Linear {
  public:
   virtual ~Linear() = default;
-  /// column: [N, in] -> [T, E local]. row: [T, F local] -> [N, out]. Differentiable; its weight gradient goes to the pass.
+  /// column: [N, in] -> [T, E local]. row: [T, F local] -> [N, out]. Differentiable; its weight gradient goes to the
+  /// pass.
   virtual at::Tensor forward(const at::Tensor& x, LayerPass& pass) = 0;
   /// Appends what this linear posts, waits for and computes in `phase`, for `rows` = T.
   virtual void declare(Phase phase, std::int64_t rows, Declaration& out) const = 0;
@@ -53,8 +55,8 @@ class Embedding {
 class LossHead {
  public:
   virtual ~LossHead() = default;
-  /// x [N, D], targets [T] i64 (-1: ignored) -> scalar: sum of cross-entropies over all T rows, in fp32 (fp64 for fp64 input), the
-  /// same on all ranks that share the rows. Differentiable.
+  /// x [N, D], targets [T] i64 (-1: ignored) -> scalar: sum of cross-entropies over all T rows, in fp32 (fp64 for fp64
+  /// input), the same on all ranks that share the rows. Differentiable.
   virtual at::Tensor forward(const at::Tensor& x, const at::Tensor& targets, LayerPass& pass) = 0;
   virtual void declare(Phase phase, std::int64_t rows, Declaration& out) const = 0;
 };

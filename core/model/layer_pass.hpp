@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerPass: one micro-batch's way through one layer. Travels in the autograd context, not in thread-locals: backward may run on
-// another thread. Holds what the split of B into I (input gradient) and W (weight gradient) defers, and the scope in which nested
-// collectives are posted.
+// LayerPass: one micro-batch's way through one layer. Travels in the autograd context, not in thread-locals: backward
+// may run on another thread. Holds what the split of B into I (input gradient) and W (weight gradient) defers, and the
+// scope in which nested collectives are posted.
 #pragma once
 
 #include <deque>
@@ -14,10 +14,10 @@
 namespace orthant::model {
 
 struct LayerPass {
-  stream::TaskScope* scope = nullptr;  ///< of the task that runs now
-  int posted = 0;                      ///< nested collectives posted by it so far
-  bool split = false;                  ///< weight gradients wait for the W task
-  bool training = true;                ///< false: no graph is kept
+  stream::TaskScope* scope = nullptr;                    ///< of the task that runs now
+  int posted = 0;                                        ///< nested collectives posted by it so far
+  bool split = false;                                    ///< weight gradients wait for the W task
+  bool training = true;                                  ///< false: no graph is kept
   std::deque<std::function<void(LayerPass&)>> deferred;  ///< weight gradients, in backward order
 
   /// Posts the next declared collective and returns its index for wait().
@@ -32,7 +32,8 @@ struct LayerPass {
   void run_deferred();
 };
 
-/// The outside view of a layer's task: nested collectives and segments, in the order in which the body will post and wait.
+/// The outside view of a layer's task: nested collectives and segments, in the order in which the body will post and
+/// wait.
 class Declaration {
  public:
   void compute(double cost_us);

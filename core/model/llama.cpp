@@ -6,7 +6,8 @@
 
 #include <orthant/core/model/differentiable.hpp>
 
-// N rows on this rank  T rows of the whole sequence  D model  H query heads, G key/value heads on this rank  K head dim  F ffn on this rank
+// N rows on this rank  T rows of the whole sequence  D model  H query heads, G key/value heads on this rank  K head dim
+// F ffn on this rank
 
 namespace orthant::model {
 namespace {
@@ -35,14 +36,19 @@ Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parame
                          .parts = {{layer_name(layer, "self_attn.q_proj"), query},
                                    {layer_name(layer, "self_attn.k_proj"), key_value},
                                    {layer_name(layer, "self_attn.v_proj"), key_value}}});
-  attention_out_ = factory.linear(
-      {.role = LinearRole::row, .unit = unit, .in = query, .parts = {{layer_name(layer, "self_attn.o_proj"), config.hidden}}});
-  gate_up_ = factory.linear({.role = LinearRole::column,
-                             .unit = unit,
-                             .in = config.hidden,
-                             .parts = {{layer_name(layer, "mlp.gate_proj"), config.ffn}, {layer_name(layer, "mlp.up_proj"), config.ffn}}});
-  down_ = factory.linear(
-      {.role = LinearRole::row, .unit = unit, .in = config.ffn, .parts = {{layer_name(layer, "mlp.down_proj"), config.hidden}}});
+  attention_out_ = factory.linear({.role = LinearRole::row,
+                                   .unit = unit,
+                                   .in = query,
+                                   .parts = {{layer_name(layer, "self_attn.o_proj"), config.hidden}}});
+  gate_up_ = factory.linear(
+      {.role = LinearRole::column,
+       .unit = unit,
+       .in = config.hidden,
+       .parts = {{layer_name(layer, "mlp.gate_proj"), config.ffn}, {layer_name(layer, "mlp.up_proj"), config.ffn}}});
+  down_ = factory.linear({.role = LinearRole::row,
+                          .unit = unit,
+                          .in = config.ffn,
+                          .parts = {{layer_name(layer, "mlp.down_proj"), config.hidden}}});
 }
 
 at::Tensor Block::forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Llama layers: an embedding, blocks, and a head that ends in the loss. Plain forward code; it knows no rank, mesh or axis: what
-// is sharded comes from the layer factory, and sizes on this rank come from the tensors.
+// The Llama layers: an embedding, blocks, and a head that ends in the loss. Plain forward code; it knows no rank, mesh
+// or axis: what is sharded comes from the layer factory, and sizes on this rank come from the tensors.
 #pragma once
 
 #include <memory>

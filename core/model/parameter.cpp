@@ -6,7 +6,8 @@
 namespace orthant::model {
 
 Parameter& ParameterStore::add(UnitId unit, shard::Region region) {
-  invariant(find(unit, region.offset) == nullptr, "a region has one parameter: two would each overwrite the other's gradient");
+  invariant(find(unit, region.offset) == nullptr,
+            "a region has one parameter: two would each overwrite the other's gradient");
   return parameters_.emplace_back(Parameter{.unit = unit, .region = std::move(region), .weight = {}, .grad = {}});
 }
 

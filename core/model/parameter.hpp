@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter as a layer sees it: views of the flat weight and gradient buffers, bound by whoever owns the buffers (dp, fsdp).
-// Layers never allocate weights, and weight gradients never become .grad tensors.
+// A parameter as a layer sees it: views of the flat weight and gradient buffers, bound by whoever owns the buffers (dp,
+// fsdp). Layers never allocate weights, and weight gradients never become .grad tensors.
 #pragma once
 
 #include <deque>
@@ -15,9 +15,9 @@ namespace orthant::model {
 struct Parameter {
   UnitId unit;
   shard::Region region;
-  at::Tensor weight;       ///< region.shape, compute precision
-  at::Tensor grad;         ///< region.shape, accumulation precision
-  bool overwrite = true;   ///< the next contribution replaces what is in `grad` (first since the last reduction)
+  at::Tensor weight;      ///< region.shape, compute precision
+  at::Tensor grad;        ///< region.shape, accumulation precision
+  bool overwrite = true;  ///< the next contribution replaces what is in `grad` (first since the last reduction)
 
   /// How the next contribution enters `grad`; later ones add.
   kernels::Accumulate next_contribution() {

@@ -10,23 +10,34 @@ namespace orthant::model {
 
 inline at::ScalarType scalar_type(DType type) {
   switch (type) {
-    case DType::u8: return at::kByte;
-    case DType::i64: return at::kLong;
-    case DType::bf16: return at::kBFloat16;
-    case DType::f32: return at::kFloat;
-    case DType::f64: return at::kDouble;
+    case DType::u8:
+      return at::kByte;
+    case DType::i64:
+      return at::kLong;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::f32:
+      return at::kFloat;
+    case DType::f64:
+      return at::kDouble;
   }
   throw InternalError("unknown dtype");
 }
 
 inline DType dtype_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-    case at::kByte: return DType::u8;
-    case at::kLong: return DType::i64;
-    case at::kBFloat16: return DType::bf16;
-    case at::kFloat: return DType::f32;
-    case at::kDouble: return DType::f64;
-    default: throw InternalError("a tensor has an element type that no communicator carries");
+    case at::kByte:
+      return DType::u8;
+    case at::kLong:
+      return DType::i64;
+    case at::kBFloat16:
+      return DType::bf16;
+    case at::kFloat:
+      return DType::f32;
+    case at::kDouble:
+      return DType::f64;
+    default:
+      throw InternalError("a tensor has an element type that no communicator carries");
   }
 }
 

@@ -27,7 +27,8 @@ double block_sum(const T* values, std::int64_t count) {
       lanes[lane] += value * value;
     }
   }
-  for (int lane = 0; i < count; ++i, ++lane) lanes[lane] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (int lane = 0; i < count; ++i, ++lane)
+    lanes[lane] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
   return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
@@ -41,7 +42,8 @@ double sum_of_squares(const at::Tensor& values) {
   AT_DISPATCH_FLOATING_TYPES(values.scalar_type(), "sum_of_squares", [&] {
     const auto* data = values.const_data_ptr<scalar_t>();
     at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end; ++b) partial[b] = block_sum(data + b * kBlock, std::min(kBlock, count - b * kBlock));
+      for (std::int64_t b = begin; b < end; ++b)
+        partial[b] = block_sum(data + b * kBlock, std::min(kBlock, count - b * kBlock));
     });
   });
   return std::accumulate(partial.begin(), partial.end(), 0.0);

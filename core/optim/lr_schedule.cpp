@@ -17,10 +17,14 @@ double progress(std::int64_t step, std::int64_t start, std::int64_t total) {
 /// 1 at the peak, 0 at the bottom.
 double height(const LrSchedule& schedule, std::int64_t step, std::int64_t total) {
   switch (schedule.kind) {
-    case LrKind::constant: return 1.0;
-    case LrKind::linear: return 1.0 - progress(step, schedule.warmup, total);
-    case LrKind::cosine: return 0.5 * (1.0 + std::cos(std::numbers::pi * progress(step, schedule.warmup, total)));
-    case LrKind::wsd: return 1.0 - progress(step, std::max(schedule.warmup, total - schedule.decay), total);
+    case LrKind::constant:
+      return 1.0;
+    case LrKind::linear:
+      return 1.0 - progress(step, schedule.warmup, total);
+    case LrKind::cosine:
+      return 0.5 * (1.0 + std::cos(std::numbers::pi * progress(step, schedule.warmup, total)));
+    case LrKind::wsd:
+      return 1.0 - progress(step, std::max(schedule.warmup, total - schedule.decay), total);
   }
   return 1.0;
 }

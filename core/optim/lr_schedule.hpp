@@ -20,8 +20,8 @@ struct LrSchedule {
   double min_ratio = 0.0;   ///< the rate decays towards peak * min_ratio
 };
 
-/// step is 1-based and at most total. The first step after the warm-up has the full rate, and decay would reach min_ratio at step
-/// total + 1, so that no step is wasted at rate 0.
+/// step is 1-based and at most total. The first step after the warm-up has the full rate, and decay would reach
+/// min_ratio at step total + 1, so that no step is wasted at rate 0.
 double lr_at(const LrSchedule& schedule, std::int64_t step, std::int64_t total);
 
 }  // namespace orthant::optim

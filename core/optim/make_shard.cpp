@@ -8,7 +8,8 @@ namespace orthant::optim {
 
 at::ScalarType master_type(at::ScalarType precision) { return precision == at::kBFloat16 ? at::kFloat : precision; }
 
-ShardState make_shard(const shard::FlatUnit& unit, std::int64_t begin, at::ScalarType precision, const at::Tensor& grad) {
+ShardState make_shard(const shard::FlatUnit& unit, std::int64_t begin, at::ScalarType precision,
+                      const at::Tensor& grad) {
   ShardState shard;
   shard.unit = unit.id;
   shard.begin = begin;

@@ -15,7 +15,8 @@ using InitialWeights = std::function<void(const shard::FlatUnit& unit, std::int6
 /// precision  of the weights. Where it is bf16 they are a tensor of their own beside an fp32 master.
 /// grad       [n] fp32, or fp64 for fp64: the slice's gradient, whose memory the caller chose.
 /// Master and weights are uninitialised, moments zero.
-ShardState make_shard(const shard::FlatUnit& unit, std::int64_t begin, at::ScalarType precision, const at::Tensor& grad);
+ShardState make_shard(const shard::FlatUnit& unit, std::int64_t begin, at::ScalarType precision,
+                      const at::Tensor& grad);
 
 /// Master weights from `initial`, then the weights rounded from them.
 void initialise(ShardState& shard, const shard::FlatUnit& unit, const InitialWeights& initial);

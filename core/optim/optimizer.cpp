@@ -34,8 +34,10 @@ class Sgd : public Optimizer {
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options) {
   switch (options.kind) {
-    case OptimizerKind::adamw: return std::make_unique<AdamW>(options.adamw);
-    case OptimizerKind::sgd: return std::make_unique<Sgd>(options.sgd);
+    case OptimizerKind::adamw:
+      return std::make_unique<AdamW>(options.adamw);
+    case OptimizerKind::sgd:
+      return std::make_unique<Sgd>(options.sgd);
   }
   throw InternalError("make_optimizer: unknown kind");
 }

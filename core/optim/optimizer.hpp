@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizers step one flat slice at a time: gradient scale (tokens, clipping), moments, decay, master and bf16 weights in one pass
-// over memory. Each element's result is the same bits at any offset and with any number of threads.
+// Optimizers step one flat slice at a time: gradient scale (tokens, clipping), moments, decay, master and bf16 weights
+// in one pass over memory. Each element's result is the same bits at any offset and with any number of threads.
 #pragma once
 
 #include <cstdint>

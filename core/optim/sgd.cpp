@@ -28,7 +28,8 @@ void sgd(const ShardState& shard, const SgdOptions& options, double grad_scale) 
 
 void sgd_step(ShardState& shard, const SgdOptions& options, double grad_scale) {
   detail::check(shard);
-  AT_DISPATCH_FLOATING_TYPES(shard.master.scalar_type(), "sgd_step", [&] { sgd<scalar_t>(shard, options, grad_scale); });
+  AT_DISPATCH_FLOATING_TYPES(shard.master.scalar_type(), "sgd_step",
+                             [&] { sgd<scalar_t>(shard, options, grad_scale); });
 }
 
 }  // namespace orthant::optim

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the optimizer sees of a flat unit: this rank's slice of master weights, gradient and moments, all flat. Made and owned by
-// dp (whole units) and fsdp (1/degree of each); the optimizer knows neither.
+// What the optimizer sees of a flat unit: this rank's slice of master weights, gradient and moments, all flat. Made and
+// owned by dp (whole units) and fsdp (1/degree of each); the optimizer knows neither.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one loop over a slice that all optimizers share. Blocks and remainder take the same instructions (core/model/kernels/simd.hpp),
-// so that an element's bits do not depend on where it lies. Only .cpp files of this folder include this.
+// The one loop over a slice that all optimizers share. Blocks and remainder take the same instructions
+// (core/model/kernels/simd.hpp), so that an element's bits do not depend on where it lies. Only .cpp files of this
+// folder include this.
 #pragma once
 
 #include <orthant/core/model/kernels/simd.hpp>  // first: sets the vector width
@@ -17,7 +18,8 @@ inline bool has_own_weights(const ShardState& shard) { return !shard.weight.is_s
 
 inline void check(const ShardState& shard) {
   const auto fits = [&](const at::Tensor& tensor) {
-    return tensor.is_contiguous() && tensor.numel() == shard.master.numel() && tensor.scalar_type() == shard.master.scalar_type();
+    return tensor.is_contiguous() && tensor.numel() == shard.master.numel() &&
+           tensor.scalar_type() == shard.master.scalar_type();
   };
   if (!fits(shard.master) || !fits(shard.grad) || !fits(shard.exp_avg) || !fits(shard.exp_avg_sq)) {
     throw ShapeError("optimizer: master, gradient and moments of a slice must be flat and of one size and type");
@@ -28,7 +30,8 @@ inline void check(const ShardState& shard) {
   }
 }
 
-/// master = update(master, at, count) for each block of `count` elements from `at`; refreshes bf16 weights of their own.
+/// master = update(master, at, count) for each block of `count` elements from `at`; refreshes bf16 weights of their
+/// own.
 template <class T, class Update>
 void update_master(const ShardState& shard, const Update& update) {
   T* const master = shard.master.mutable_data_ptr<T>();

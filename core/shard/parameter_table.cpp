@@ -10,7 +10,9 @@
 namespace orthant::shard {
 namespace {
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 }  // namespace
 
@@ -31,12 +33,14 @@ Region ParameterTable::add_region(UnitId id, const std::vector<Part>& parts) {
   for (const Part& part : parts) {
     const Shape local = part.placement.local_shape();
     if (local.size() != region.shape.size() || (local.size() == 2 && local[1] != region.shape[1]) || local.size() > 2) {
-      throw ShapeError(fmt::format("unit '{}': '{}' does not fit under '{}': both must be 1-D, or 2-D with equal columns", unit.name,
-                                   part.name, parts.front().name));
+      throw ShapeError(
+          fmt::format("unit '{}': '{}' does not fit under '{}': both must be 1-D, or 2-D with equal columns", unit.name,
+                      part.name, parts.front().name));
     }
     region.shape.front() += local.front();
     unit.parameters.push_back(static_cast<int>(parameters_.size()));
-    parameters_.push_back({.name = part.name, .placement = part.placement, .unit = id, .offset = offset, .init = part.init});
+    parameters_.push_back(
+        {.name = part.name, .placement = part.placement, .unit = id, .offset = offset, .init = part.init});
     offset += numel(local);
   }
   unit.numel = offset;

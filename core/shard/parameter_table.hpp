@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one table of logical parameters: global name and shape, placement, flat unit. Reductions, norm counting, initialisation,
-// weight files and memory plans all read it; there are no separate flags anywhere. A flat unit is what is gathered and reduced
-// together; a region is one physical matrix in it, which may hold several logical parameters one under the other (QKV, gate-up).
+// The one table of logical parameters: global name and shape, placement, flat unit. Reductions, norm counting,
+// initialisation, weight files and memory plans all read it; there are no separate flags anywhere. A flat unit is what
+// is gathered and reduced together; a region is one physical matrix in it, which may hold several logical parameters
+// one under the other (QKV, gate-up).
 #pragma once
 
 #include <string>
@@ -37,11 +38,11 @@ struct FlatUnit {
   UnitId id;
   std::string name;  ///< "layers.3", "embedding", "norms"
   UnitKind kind = UnitKind::block;
-  bool decays = true;          ///< weight decay applies (matrices only)
-  bool counted = true;         ///< this rank adds it to the global norm and writes it to files (one owner a replica group)
-  bool tensor_partial = false; ///< gradients are partial sums over tp (norms under sequence parallel)
-  bool tied = false;           ///< the same parameter also lives on the other end of the pipeline
-  std::int64_t numel = 0;      ///< local elements, padding excluded
+  bool decays = true;   ///< weight decay applies (matrices only)
+  bool counted = true;  ///< this rank adds it to the global norm and writes it to files (one owner a replica group)
+  bool tensor_partial = false;  ///< gradients are partial sums over tp (norms under sequence parallel)
+  bool tied = false;            ///< the same parameter also lives on the other end of the pipeline
+  std::int64_t numel = 0;       ///< local elements, padding excluded
   std::vector<Region> regions = {};
   std::vector<int> parameters = {};  ///< indices into ParameterTable::parameters()
 
@@ -57,7 +58,8 @@ class ParameterTable {
     Init init = Init::normal;
   };
 
-  /// Declares a unit; its id is global (the same on every rank that holds it). Declaring it again (tied weights) is an error.
+  /// Declares a unit; its id is global (the same on every rank that holds it). Declaring it again (tied weights) is an
+  /// error.
   void add_unit(FlatUnit unit);
   /// Appends a region that holds `parts` one under the other (all 1-D, or 2-D with the same number of local columns).
   Region add_region(UnitId unit, const std::vector<Part>& parts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement: which part of a global tensor a rank of one axis holds, and where each element of it lies locally. A pure function of
-// (shape, dim, index, degree); constructors replicate() and shard(). Uneven shards are legal, empty ones too: nothing is padded.
+// Placement: which part of a global tensor a rank of one axis holds, and where each element of it lies locally. A pure
+// function of (shape, dim, index, degree); constructors replicate() and shard(). Uneven shards are legal, empty ones
+// too: nothing is padded.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ at::Tensor rows_of_tokens(std::int64_t rows) { return at::empty({rows}, at::Tens
 
 }  // namespace
 
-LlamaProgram::LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, model::Parameters parameters, BatchReader reader)
+LlamaProgram::LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, model::Parameters parameters,
+                           BatchReader reader)
     : spec_(spec),
       local_rows_(spec.rows.rows() / factory.sequence_shards()),
       store_(parameters.store),
@@ -28,16 +29,18 @@ LlamaProgram::LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, 
   const UnitId norms{model::UnitIds::norms(config)};
   const bool has_norms = spec_.last.value > 0;
   layout_.stage = spec_.stage;
-  // A tied weight lives at both ends of the pipeline: the embedding's rank alone counts it in the norm and writes it to files.
+  // A tied weight lives at both ends of the pipeline: the embedding's rank alone counts it in the norm and writes it to
+  // files.
   const bool tied_apart = config.tie_embeddings && spec_.last.value - spec_.first.value < config.head_layer();
   const auto declare_unit = [&](int id, std::string name, UnitKind kind, LayerId layer) {
-    parameters.table.add_unit({.id = UnitId{id},
-                               .name = std::move(name),
-                               .kind = kind,
-                               .decays = kind != UnitKind::norms,
-                               .counted = kind == UnitKind::norms ? spec_.counts_replicated : !(is_head(layer) && tied_apart),
-                               .tensor_partial = kind == UnitKind::norms && factory.sequence_shards() > 1,
-                               .tied = kind == UnitKind::embedding && tied_apart});
+    parameters.table.add_unit(
+        {.id = UnitId{id},
+         .name = std::move(name),
+         .kind = kind,
+         .decays = kind != UnitKind::norms,
+         .counted = kind == UnitKind::norms ? spec_.counts_replicated : !(is_head(layer) && tied_apart),
+         .tensor_partial = kind == UnitKind::norms && factory.sequence_shards() > 1,
+         .tied = kind == UnitKind::embedding && tied_apart});
   };
   if (has_norms) declare_unit(norms.value, "norms", UnitKind::norms, {});
 
@@ -73,7 +76,8 @@ void LlamaProgram::begin(const StepInput& input) {
 }
 
 LlamaProgram::LayerState& LlamaProgram::state(const Step& step) {
-  return states_[static_cast<std::size_t>((step.layer.value - spec_.first.value) * spec_.microbatches + step.microbatch.value)];
+  return states_[static_cast<std::size_t>((step.layer.value - spec_.first.value) * spec_.microbatches +
+                                          step.microbatch.value)];
 }
 
 void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
@@ -85,8 +89,10 @@ void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
   if (step.overwrite_main) store_.overwrite_gradients(units.main);
   if (step.overwrite_norms) store_.overwrite_gradients(units.norms);
   switch (step.phase) {
-    case Phase::forward: return forward(step, layer, flow);
-    case Phase::backward_weight: return backward_weight(step, layer, flow);
+    case Phase::forward:
+      return forward(step, layer, flow);
+    case Phase::backward_weight:
+      return backward_weight(step, layer, flow);
     case Phase::backward_input:
       layer.pass.split = true;
       return backward_input(step, layer, flow);
@@ -100,7 +106,8 @@ void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
 void LlamaProgram::read_batch(Flow& flow, MicrobatchId microbatch) {
   flow.inputs = rows_of_tokens(spec_.rows.rows());
   flow.targets = rows_of_tokens(spec_.rows.rows());
-  reader_(input_, microbatch, flow.inputs.mutable_data_ptr<std::int64_t>(), flow.targets.mutable_data_ptr<std::int64_t>());
+  reader_(input_, microbatch, flow.inputs.mutable_data_ptr<std::int64_t>(),
+          flow.targets.mutable_data_ptr<std::int64_t>());
 }
 
 void LlamaProgram::forward(const Step& step, LayerState& layer, Flow& flow) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LlamaProgram: this rank's layers as a StageProgram. Layer-stepped autograd: each layer's forward runs on a detached input under a
-// small graph of its own, and its backward is an explicit call. So all weight gradients of a layer are written before anything of the
-// previous layer starts, without hooks (what YaFSDP's gate guarantees).
+// LlamaProgram: this rank's layers as a StageProgram. Layer-stepped autograd: each layer's forward runs on a detached
+// input under a small graph of its own, and its backward is an explicit call. So all weight gradients of a layer are
+// written before anything of the previous layer starts, without hooks (what YaFSDP's gate guarantees).
 #pragma once
 
 #include <functional>

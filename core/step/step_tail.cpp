@@ -8,8 +8,9 @@
 
 namespace orthant::step {
 
-StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::ParameterTable& table, train::GradSync& sync,
-                   train::ShardStore& store, optim::Optimizer& optimizer, LlamaProgram& program, TailOptions options)
+StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::ParameterTable& table,
+                   train::GradSync& sync, train::ShardStore& store, optim::Optimizer& optimizer, LlamaProgram& program,
+                   TailOptions options)
     : scheduler_(scheduler),
       lanes_(lanes),
       table_(table),
@@ -77,8 +78,8 @@ StepHandle StepTail::reduce_stats(std::vector<stream::Claim> reads, bool with_gr
                      .reads = {{stats_buffer_, local}},
                      .writes = {{stats_buffer_, global}},
                      .start = [this] {
-                       return lanes_.world.collectives->all_reduce({&stats_, sizeof stats_ / sizeof(double), DType::f64},
-                                                                   comm::Reduction::sum);
+                       return lanes_.world.collectives->all_reduce(
+                           {&stats_, sizeof stats_ / sizeof(double), DType::f64}, comm::Reduction::sum);
                      }});
   auto result = std::make_shared<StepResult>();
   const auto task = scheduler_.submit({.name = "RESULT",
@@ -106,8 +107,8 @@ void StepTail::update(std::int64_t step, double lr) {
                        .body = [this, &shard, step, lr](stream::TaskScope&) {
                          const double tokens = std::max(stats_.tokens, 1.0);
                          const double norm = std::sqrt(stats_.sum_of_squares) / tokens;
-                         // A step whose norm is not finite changes nothing, on any rank; the trainer stops the run.
-                         if (!std::isfinite(norm)) return;
+                         // A step that is not finite changes nothing, on any rank; the trainer stops the run.
+                         if (!std::isfinite(norm) || !std::isfinite(stats_.loss_sum)) return;
                          const double clip = options_.grad_clip > 0 ? optim::clip_scale(norm, options_.grad_clip) : 1.0;
                          optimizer_.step(shard, lr, step + 1, clip / tokens);
                        }});

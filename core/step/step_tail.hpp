@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a step as tasks: NORM_UNITS (norm gradients: sum over tp under sequence parallel), TIE (gradients of a weight that lives
-// at both ends of the pipeline), NORM (loss and gradient norm over all ranks, fp64, every logical parameter once), STEP (clip and
-// optimizer, unit by unit). Division by the number of tokens happens here, once.
+// The end of a step as tasks: NORM_UNITS (norm gradients: sum over tp under sequence parallel), TIE (gradients of a
+// weight that lives at both ends of the pipeline), NORM (loss and gradient norm over all ranks, fp64, every logical
+// parameter once), STEP (clip and optimizer, unit by unit). Division by the number of tokens happens here, once.
 #pragma once
 
 #include <functional>
@@ -51,8 +51,8 @@ struct TailLanes {
 };
 
 struct TailOptions {
-  double grad_clip = 1.0;  ///< 0: off
-  bool counts_loss = true;  ///< one rank of those that computed the same loss
+  double grad_clip = 1.0;                                       ///< 0: off
+  bool counts_loss = true;                                      ///< one rank of those that computed the same loss
   std::function<bool()> stop_requested = [] { return false; };  ///< asked once a step
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From claims to dependencies: read-after-write, write-after-read, write-after-write. Pure bookkeeping without threads or time,
-// used by every back end of the scheduler, so that what the tests prove about the graph holds for what runs.
+// From claims to dependencies: read-after-write, write-after-read, write-after-write. Pure bookkeeping without threads
+// or time, used by every back end of the scheduler, so that what the tests prove about the graph holds for what runs.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream scheduler: tasks in, per stream in submission order, across streams as their claims demand. Back ends of this one
-// interface: CPU streams (cpu_scheduler), the virtual clock (virtual_clock), CUDA streams (the cuda module).
+// The stream scheduler: tasks in, per stream in submission order, across streams as their claims demand. Back ends of
+// this one interface: CPU streams (cpu_scheduler), the virtual clock (virtual_clock), CUDA streams (the cuda module).
 #pragma once
 
 #include <string>
@@ -45,8 +45,8 @@ class Scheduler {
   /// HazardTracker), and rethrows the failure of an earlier task.
   virtual TaskId submit(Task task) = 0;
 
-  /// Blocks until the task has run. Rethrows the first failure of any task. Throws CommError, naming each stream's unfinished
-  /// head task and what it waits for, when nothing at all finished for the scheduler's deadline.
+  /// Blocks until the task has run. Rethrows the first failure of any task. Throws CommError, naming each stream's
+  /// unfinished head task and what it waits for, when nothing at all finished for the scheduler's deadline.
   virtual void wait(TaskId) = 0;
   /// Waits for everything that was submitted.
   virtual void drain() = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task: what runs, on which stream, and which buffers it reads and writes. Nobody orders streams by hand: the scheduler turns
-// the claims into waits. A claim names a buffer and its content, so a task that would read something else than it means to is
-// rejected when it is submitted, not found in a loss curve.
+// A task: what runs, on which stream, and which buffers it reads and writes. Nobody orders streams by hand: the
+// scheduler turns the claims into waits. A claim names a buffer and its content, so a task that would read something
+// else than it means to is rejected when it is submitted, not found in a loss curve.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct Claim {
   Content content = 0;
 };
 
-/// One step of a compute task's body, in order, as far as the outside can see it. Declared at submission: this is what reserves
-/// the places of nested collectives in their streams, and what the virtual clock runs instead of the body.
+/// One step of a compute task's body, in order, as far as the outside can see it. Declared at submission: this is what
+/// reserves the places of nested collectives in their streams, and what the virtual clock runs instead of the body.
 struct Segment {
   enum class Kind : std::uint8_t { compute, post, wait };
   Kind kind = Kind::compute;

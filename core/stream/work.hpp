@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work: the handle of something asynchronous on the host. Whoever performs it holds the Promise and completes it once, from any thread.
-// Callbacks run on the completing thread and outside every lock of this class; they must not block.
+// Work: the handle of something asynchronous on the host. Whoever performs it holds the Promise and completes it once,
+// from any thread. Callbacks run on the completing thread and outside every lock of this class; they must not block.
 #pragma once
 
 #include <chrono>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seams through which a schedule reaches parameters without knowing who shards them. dp (stage 0) and fsdp (stages 1 to 3)
-// implement both, and shard_store.hpp's. Calls only submit tasks; nothing here waits. ATen-free.
+// The seams through which a schedule reaches parameters without knowing who shards them. dp (stage 0) and fsdp (stages
+// 1 to 3) implement both, and shard_store.hpp's. Calls only submit tasks; nothing here waits. ATen-free.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam through which the optimizer reaches what a rank owns of the parameters. dp (stage 0) and fsdp (stages 1 to 3) implement
-// it beside ParamLifecycle and GradSync; apart from them because it holds tensors. Who includes it depends on core/optim.
+// The seam through which the optimizer reaches what a rank owns of the parameters. dp (stage 0) and fsdp (stages 1 to
+// 3) implement it beside ParamLifecycle and GradSync; apart from them because it holds tensors. Who includes it depends
+// on core/optim.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pipeline executor runs: layers of this rank's stage as task bodies, and the memory that crosses stage borders.
-// ATen-free, so that the executor can be tested (and run under a thread sanitizer) with a program made of numbers.
+// What the pipeline executor runs: layers of this rank's stage as task bodies, and the memory that crosses stage
+// borders. ATen-free, so that the executor can be tested (and run under a thread sanitizer) with a program made of
+// numbers.
 #pragma once
 
 #include <memory>
@@ -25,8 +26,8 @@ class StageProgram {
  public:
   virtual ~StageProgram() = default;
 
-  /// Runs one layer for one micro-batch: the body of a compute task. `overwrite_main`/`overwrite_norms` come with the phase that
-  /// writes those gradients.
+  /// Runs one layer for one micro-batch: the body of a compute task. `overwrite_main`/`overwrite_norms` come with the
+  /// phase that writes those gradients.
   struct Step {
     Phase phase = Phase::forward;
     LayerId layer;
@@ -43,8 +44,9 @@ class StageProgram {
   };
   virtual Outline outline(Phase phase, LayerId layer) const = 0;
 
-  // The next two run on whichever thread starts the message, while run() may be at work on other micro-batches or on the other
-  // payload of this one; what touches the same payload of the same micro-batch is ordered before or after them.
+  // The next two run on whichever thread starts the message, while run() may be at work on other micro-batches or on
+  // the other payload of this one; what touches the same payload of the same micro-batch is ordered before or after
+  // them.
 
   /// Memory for a payload to be received for the micro-batch; it becomes the stage's input (or its output's gradient).
   virtual Held make_input(Payload payload, MicrobatchId) = 0;

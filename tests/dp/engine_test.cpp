@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine alone, on ranks that are threads, with a model made of numbers whose tasks check every weight and every gradient.
+// The engine alone, on ranks that are threads, with a model made of numbers whose tasks check every weight and every
+// gradient.
 #include <orthant/dp/engine.hpp>
 
 #include <numeric>
@@ -20,17 +21,23 @@ void train(comm::Fabric& fabric, int blocks, std::int64_t width, Options options
   const auto group = fabric.make_collectives("reduce", everybody);
   tests::NumberModel model(blocks, width);
   stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(30), .on_failure = [&](std::exception_ptr error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& e) {
-      fabric.abort(e.what());
-    }
-  }});
+                                    try {
+                                      std::rethrow_exception(error);
+                                    } catch (const std::exception& e) {
+                                      fabric.abort(e.what());
+                                    }
+                                  }});
   const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
   const comm::Lane lane{group.get(), scheduler.add_stream("reduce", stream::StreamKind::request)};
   Engine engine(model.table, model.store, scheduler, lane, tests::number_weights(), options);
-  tests::LayerLoop loop({.model = model, .scheduler = scheduler, .compute = compute, .lifecycle = engine, .sync = engine,
-                         .store = engine, .rank = fabric.rank(), .ranks = fabric.size()});
+  tests::LayerLoop loop({.model = model,
+                         .scheduler = scheduler,
+                         .compute = compute,
+                         .lifecycle = engine,
+                         .sync = engine,
+                         .store = engine,
+                         .rank = fabric.rank(),
+                         .ranks = fabric.size()});
   for (int microbatches : {3, 1, 2}) loop.step(microbatches);
   loop.validate();
   scheduler.drain();
@@ -47,9 +54,8 @@ TEST(Engine, ReducesToTheSerialSumInBucketsOfAnySize) {
 TEST(Engine, EveryPrecisionAndOddSizes) {
   for (DType precision : {DType::f32, DType::bf16, DType::f64}) {
     for (int blocks : {0, 1, 4}) {
-      tests::run_ranks(2, [&](comm::Fabric& fabric) {
-        train(fabric, blocks, 43, {.precision = precision, .bucket_bytes = 1500});
-      });
+      tests::run_ranks(
+          2, [&](comm::Fabric& fabric) { train(fabric, blocks, 43, {.precision = precision, .bucket_bytes = 1500}); });
     }
   }
 }

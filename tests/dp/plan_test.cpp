@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of training steps as data, on the virtual clock: what must wait does, every claim is needed, and buckets overlap with the
-// backward of earlier layers.
+// The tasks of training steps as data, on the virtual clock: what must wait does, every claim is needed, and buckets
+// overlap with the backward of earlier layers.
 #include <orthant/dp/engine.hpp>
 
 #include <random>
@@ -35,8 +35,13 @@ void submit(const Plan& plan, stream::Scheduler& scheduler) {
   const comm::Lane lane{&group, scheduler.add_stream("reduce", stream::StreamKind::request)};
   Engine engine(model.table, model.store, scheduler, lane, tests::number_weights(),
                 {.bucket_bytes = plan.bucket_bytes, .cost_us = plan.collective_us});
-  tests::LayerLoop loop({.model = model, .scheduler = scheduler, .compute = compute, .lifecycle = engine, .sync = engine,
-                         .store = engine, .compute_us = plan.compute_us});
+  tests::LayerLoop loop({.model = model,
+                         .scheduler = scheduler,
+                         .compute = compute,
+                         .lifecycle = engine,
+                         .sync = engine,
+                         .store = engine,
+                         .compute_us = plan.compute_us});
   for (int count : plan.microbatches) loop.step(count);
   loop.validate();
 }
@@ -57,7 +62,9 @@ TEST(Plan, ConditionsFollowFromClaimsAndHoldInTime) {
   std::mt19937 random(6);
   const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   for (int round = 0; round < 30; ++round) {
-    Plan plan{.blocks = between(0, 7), .width = between(1, 90), .microbatches = {between(1, 3), between(1, 3)},
+    Plan plan{.blocks = between(0, 7),
+              .width = between(1, 90),
+              .microbatches = {between(1, 3), between(1, 3)},
               .bucket_bytes = between(1, 6000)};
     plan.compute_us = [&] { return between(0, 20); };
     plan.collective_us = [&](std::int64_t) { return between(0, 20); };
@@ -106,10 +113,10 @@ double growth(const Plan& plan, double delay) {
     bool seen = false;
     stream::VirtualClock clock;
     TaskLog log(clock, {.edit = [&](stream::Task& task) {
-      if (!task.name.starts_with("AR bucket 0")) return;
-      seen = true;
-      task.cost_us += extra;
-    }});
+                  if (!task.name.starts_with("AR bucket 0")) return;
+                  seen = true;
+                  task.cost_us += extra;
+                }});
     submit(plan, log);
     EXPECT_TRUE(seen);
     return clock.makespan_us();

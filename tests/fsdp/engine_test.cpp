@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine alone, on ranks that are threads, with a model made of numbers whose tasks check every weight and every gradient.
+// The engine alone, on ranks that are threads, with a model made of numbers whose tasks check every weight and every
+// gradient.
 #include <orthant/fsdp/engine.hpp>
 
 #include <numeric>
@@ -34,19 +35,26 @@ void train(comm::Fabric& fabric, const Case& c) {
 
   tests::NumberModel model(c.blocks, c.width);
   stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(30), .on_failure = [&](std::exception_ptr error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& e) {
-      fabric.abort(e.what());
-    }
-  }});
+                                    try {
+                                      std::rethrow_exception(error);
+                                    } catch (const std::exception& e) {
+                                      fabric.abort(e.what());
+                                    }
+                                  }});
   const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
   const Lanes lanes{.gather = {gather.get(), scheduler.add_stream("gather", stream::StreamKind::request)},
                     .reduce = {&consuming, scheduler.add_stream("reduce", stream::StreamKind::request)}};
   Engine engine(model.table, model.store, scheduler, lanes, tests::number_weights(),
                 {.precision = c.precision, .residency = c.residency, .alternating_buffers = c.alternating_buffers});
-  tests::LayerLoop loop({.model = model, .scheduler = scheduler, .compute = compute, .lifecycle = engine, .sync = engine,
-                         .store = engine, .residency = c.residency, .rank = fabric.rank(), .ranks = fabric.size()});
+  tests::LayerLoop loop({.model = model,
+                         .scheduler = scheduler,
+                         .compute = compute,
+                         .lifecycle = engine,
+                         .sync = engine,
+                         .store = engine,
+                         .residency = c.residency,
+                         .rank = fabric.rank(),
+                         .ranks = fabric.size()});
   for (int microbatches : {3, 1, 2}) loop.step(microbatches);
   loop.validate();
   scheduler.drain();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of training steps as data, on the virtual clock: YaFSDP's four conditions follow from claims, every claim is needed, and
-// gathers and reductions overlap with computation.
+// The tasks of training steps as data, on the virtual clock: YaFSDP's four conditions follow from claims, every claim
+// is needed, and gathers and reductions overlap with computation.
 #include <orthant/fsdp/engine.hpp>
 
 #include <algorithm>
@@ -35,10 +35,17 @@ void submit(const Plan& plan, stream::Scheduler& scheduler) {
   const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
   const Lanes lanes{.gather = {&group, scheduler.add_stream("gather", stream::StreamKind::request)},
                     .reduce = {&group, scheduler.add_stream("reduce", stream::StreamKind::request)}};
-  Engine engine(model.table, model.store, scheduler, lanes, tests::number_weights(),
-                {.residency = plan.residency, .alternating_buffers = plan.alternating_buffers, .cost_us = plan.collective_us});
-  tests::LayerLoop loop({.model = model, .scheduler = scheduler, .compute = compute, .lifecycle = engine, .sync = engine,
-                         .store = engine, .residency = plan.residency, .compute_us = plan.compute_us});
+  Engine engine(
+      model.table, model.store, scheduler, lanes, tests::number_weights(),
+      {.residency = plan.residency, .alternating_buffers = plan.alternating_buffers, .cost_us = plan.collective_us});
+  tests::LayerLoop loop({.model = model,
+                         .scheduler = scheduler,
+                         .compute = compute,
+                         .lifecycle = engine,
+                         .sync = engine,
+                         .store = engine,
+                         .residency = plan.residency,
+                         .compute_us = plan.compute_us});
   for (int count : plan.microbatches) loop.step(count);
   loop.validate();
 }
@@ -55,8 +62,11 @@ TEST(Plan, TheFourConditionsFollowFromClaimsAndHoldInTime) {
   std::mt19937 random(5);
   const auto between = [&](int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); };
   for (int round = 0; round < 30; ++round) {
-    Plan plan{.blocks = between(0, 7), .width = between(1, 90), .microbatches = {between(1, 3), between(1, 3)},
-              .residency = round % 2 == 0 ? Residency::layer : Residency::chunk, .alternating_buffers = between(1, 3)};
+    Plan plan{.blocks = between(0, 7),
+              .width = between(1, 90),
+              .microbatches = {between(1, 3), between(1, 3)},
+              .residency = round % 2 == 0 ? Residency::layer : Residency::chunk,
+              .alternating_buffers = between(1, 3)};
     plan.compute_us = [&] { return between(0, 20); };
     plan.collective_us = [&](std::int64_t) { return between(0, 20); };
     stream::VirtualClock clock;
@@ -93,7 +103,8 @@ TEST(Plan, GathersOnceWhatABufferHoldsAlready) {
   const auto gathers = [](Residency residency) {
     stream::VirtualClock clock;
     submit({.blocks = 4, .microbatches = {2}, .residency = residency}, clock);
-    return std::ranges::count_if(clock.records(), [](const auto& record) { return record.name.starts_with("AG layers"); });
+    return std::ranges::count_if(clock.records(),
+                                 [](const auto& record) { return record.name.starts_with("AG layers"); });
   };
   EXPECT_EQ(gathers(Residency::chunk), 4 + 4);  // one step, and validation with its new weights
   // Per micro-batch four for F and two for B (the last two are still there); the second finds the first two of its own.
@@ -106,8 +117,8 @@ double growth(const Plan& plan, const std::string& name, int which, double delay
     int seen = 0;
     stream::VirtualClock clock;
     TaskLog log(clock, {.edit = [&](stream::Task& task) {
-      if (task.name == name && seen++ == which) task.cost_us += extra;
-    }});
+                  if (task.name == name && seen++ == which) task.cost_us += extra;
+                }});
     submit(plan, log);
     EXPECT_GT(seen, which) << name;
     return clock.makespan_us();

@@ -12,15 +12,15 @@ import unittest
 
 import safetensors.numpy
 
-from launcher import MPIRUN, MPIRUN_SH, LaunchTest
+from launcher import MPIRUN, MPIRUN_SH, LaunchTest, data_set
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
 SECONDS_TO_STOP = 5
 
 
 class OrderlyStop(LaunchTest):
-    def start_training(self, launcher, **options):
-        config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}})
+    def start_training(self, launcher, changes=None, **options):
+        config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}}, changes or {})
         program = self.start(["train", config], ranks=4, launcher=launcher, **options)
         self.wait_for_steps(program, 2)
         return program
@@ -36,6 +36,12 @@ class OrderlyStop(LaunchTest):
 
     def test_usr1_to_plain_mpirun(self):
         program = self.start_training(MPIRUN)
+        self.assert_stops_orderly(program, lambda: program.process.send_signal(signal.SIGUSR1))
+
+    def test_usr1_during_a_validation(self):
+        long_validation = {"data": {"train": str(data_set() / "train.tokens"), "validation": str(data_set() / "train.tokens")},
+                           "train": {"steps": 1000000, "validate_every": 1}}
+        program = self.start_training(MPIRUN, long_validation)
         self.assert_stops_orderly(program, lambda: program.process.send_signal(signal.SIGUSR1))
 
     def test_int_and_term_to_the_script(self):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The headline: every mesh, schedule, sharding and layout trains like one rank. ORTHANT_PARITY picks a part of the matrix (ctest runs
-// the parts side by side): adamw-fp32, adamw-fp64, sgd-fp32, sgd-fp64.
+// The headline: every mesh, schedule, sharding and layout trains like one rank. ORTHANT_PARITY picks a part of the
+// matrix (ctest runs the parts side by side): adamw-fp32, adamw-fp64, sgd-fp32, sgd-fp64.
 #include <algorithm>
 #include <cstdlib>
 
@@ -59,8 +59,9 @@ RunConfig config(const Part& part, Mesh mesh, bool tied) {
 }
 
 std::string name_of_cell(const RunConfig& run) {
-  return fmt::format("pp{} dp{} tp{} {} stage {} {} sp {} {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule, run.fsdp.stage,
-                     run.fsdp.residency, run.sequence_parallel, run.model.tie_embeddings ? "tied" : "untied");
+  return fmt::format("pp{} dp{} tp{} {} stage {} {} sp {} {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule,
+                     run.fsdp.stage, run.fsdp.residency, run.sequence_parallel,
+                     run.model.tie_embeddings ? "tied" : "untied");
 }
 
 /// All schedules, shardings and layouts of one mesh against one rank.

@@ -26,9 +26,11 @@ std::uint64_t mixed(std::uint64_t z) {
 }
 
 step::BatchReader reader_of(const RunConfig& run, int dp_rank) {
-  return [&run, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs, std::int64_t* targets) {
+  return [&run, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
+                         std::int64_t* targets) {
     const auto batch = run.train.micro_batch;
-    const auto first = input.step * run.train.global_batch + dp_rank * (run.train.global_batch / run.mesh.dp) + microbatch.value * batch;
+    const auto first = input.step * run.train.global_batch + dp_rank * (run.train.global_batch / run.mesh.dp) +
+                       microbatch.value * batch;
     for (std::int64_t s = 0; s < run.train.seq_len; ++s) {
       for (std::int64_t b = 0; b < batch; ++b) {
         inputs[s * batch + b] = synthetic_token(first + b, s, run.model.vocab);
@@ -40,7 +42,9 @@ step::BatchReader reader_of(const RunConfig& run, int dp_rank) {
 
 Tensors gather(ParallelModel& model, ShardTensor which, double scale = 1.0) {
   Tensors all;
-  gather_parameters(model, which, [&](const std::string& name, const at::Tensor& whole) { all.emplace(name, at::mul(whole, scale)); });
+  gather_parameters(model, which, [&](const std::string& name, const at::Tensor& whole) {
+    all.emplace(name, at::mul(whole, scale));
+  });
   return all;
 }
 
@@ -65,8 +69,9 @@ Trajectory run_trajectory(const RunConfig& run) {
     trace::Tracer tracer;
     std::optional<mesh::DeviceMesh> mesh;
     std::unique_ptr<ParallelModel> model;  // declared before the scheduler: its threads end first
-    stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60),
-                                    .on_failure = [&](std::exception_ptr) { fabric.abort("a task of a rank failed"); }});
+    stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60), .on_failure = [&](std::exception_ptr) {
+                                      fabric.abort("a task of a rank failed");
+                                    }});
     const RankContext context{.fabric = fabric,
                               .scheduler = scheduler,
                               .tracer = tracer,
@@ -89,7 +94,8 @@ Trajectory run_trajectory(const RunConfig& run) {
     }
     model->drain();
     auto final = gather(*model, &optim::ShardState::master);
-    if (fabric.rank() == 0) out = {std::move(initial), std::move(gradients), std::move(final), std::move(losses), std::move(norms)};
+    if (fabric.rank() == 0)
+      out = {std::move(initial), std::move(gradients), std::move(final), std::move(losses), std::move(norms)};
   });
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One training run as parity compares it: initial weights, gradients of step 1 before clipping, losses, norms and final weights, all
-// gathered by global name, on any mesh, with ranks as threads.
+// One training run as parity compares it: initial weights, gradients of step 1 before clipping, losses, norms and final
+// weights, all gathered by global name, on any mesh, with ranks as threads.
 #pragma once
 
 #include <map>

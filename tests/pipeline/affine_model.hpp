@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model made of numbers: each layer is y = w x + b, the loss is the sum of y^2 / 2 over micro-batches, and plain gradient descent
-// moves w and b. Layer i holds w in unit i; all b of a stage are one norm unit. Serial training gives the right bits.
+// A model made of numbers: each layer is y = w x + b, the loss is the sum of y^2 / 2 over micro-batches, and plain
+// gradient descent moves w and b. Layer i holds w in unit i; all b of a stage are one norm unit. Serial training gives
+// the right bits.
 #pragma once
 
 #include <random>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of an AffineModel's stage, gathered and reduced by tasks on streams of their own: under Residency::layer two
-// weight and two gradient buffers serve all layers, so a missing wait gives wrong numbers (and a thread sanitizer's report).
+// The parameters of an AffineModel's stage, gathered and reduced by tasks on streams of their own: under
+// Residency::layer two weight and two gradient buffers serve all layers, so a missing wait gives wrong numbers (and a
+// thread sanitizer's report).
 #pragma once
 
 #include <map>
@@ -122,8 +123,8 @@ class AffineParams : public train::ParamLifecycle, public train::GradSync {
   }
 
   template <class Body>
-  void submit(const char* name, stream::StreamId stream, std::vector<stream::Claim> reads, std::vector<stream::Claim> writes,
-              Body body) {
+  void submit(const char* name, stream::StreamId stream, std::vector<stream::Claim> reads,
+              std::vector<stream::Claim> writes, Body body) {
     stream::Task task;
     task.name = name;
     task.stream = stream;

@@ -29,10 +29,15 @@ class AffineProgram : public train::StageProgram {
     if (random_() % 4 == 0) std::this_thread::sleep_for(std::chrono::microseconds(random_() % 40));
     Saved& saved = saved_[{step.layer, step.microbatch}];
     switch (step.phase) {
-      case Phase::forward: return forward(step, saved);
-      case Phase::backward_input: return backward_input(step, saved);
-      case Phase::backward_weight: return backward_weight(step, saved);
-      case Phase::backward: backward_input(step, saved); return backward_weight(step, saved);
+      case Phase::forward:
+        return forward(step, saved);
+      case Phase::backward_input:
+        return backward_input(step, saved);
+      case Phase::backward_weight:
+        return backward_weight(step, saved);
+      case Phase::backward:
+        backward_input(step, saved);
+        return backward_weight(step, saved);
     }
   }
   Outline outline(Phase, LayerId) const override { return {}; }
@@ -65,7 +70,8 @@ class AffineProgram : public train::StageProgram {
 
   void forward(const Step& step, Saved& saved) {
     Value& activation = place(train::Payload::activation, step.microbatch);
-    if (is_first_stage_ && step.layer == first_) activation = std::make_shared<double>(AffineModel::input(step.microbatch.value));
+    if (is_first_stage_ && step.layer == first_)
+      activation = std::make_shared<double>(AffineModel::input(step.microbatch.value));
     saved.x = *std::exchange(activation, {});
     const double y = product(w(step), saved.x) + params_.gathered(kNormUnit)[norm_index(step)];
     if (is_last_stage_ && step.layer == last_) {

@@ -63,8 +63,13 @@ struct Rank {
         channels(fabric, *scheduler),
         params(*scheduler, layout, model, set.residency),
         program(layout, params, fabric.size(), set.microbatches),
-        executor({.scheduler = *scheduler, .compute = compute, .program = program, .lifecycle = params, .grads = params,
-                  .links = channels.links, .slots = set.slots,
+        executor({.scheduler = *scheduler,
+                  .compute = compute,
+                  .program = program,
+                  .lifecycle = params,
+                  .grads = params,
+                  .links = channels.links,
+                  .slots = set.slots,
                   .tail =
                       [this](const LayerTask& task) {
                         if (task.kind == OpKind::norm_units) params.reduce(kNormUnit);
@@ -123,7 +128,8 @@ TEST_P(ExecutorOnRanks, GivesTheSerialResultBitForBit) {
   for (int m = 1; m <= 9; ++m) {
     for (const auto schedule : {"gpipe", "1f1b", "zb_h1"}) {
       for (const Residency residency : {Residency::chunk, Residency::layer}) {
-        SCOPED_TRACE(testing::Message() << schedule << " m" << m << (residency == Residency::layer ? " layer" : " chunk"));
+        SCOPED_TRACE(testing::Message() << schedule << " m" << m
+                                        << (residency == Residency::layer ? " layer" : " chunk"));
         expect_serial_result({schedule, GetParam(), m, 1 + m % 2, residency});
         if (HasFailure()) return;
       }
@@ -142,7 +148,8 @@ class ExecutorGraph : public testing::Test {
       Rank rank(fabric, std::move(clock), setting, AffineModel::random(3 * setting.layers_per_stage(), 5));
       rank.train("1f1b");
       rank.train("1f1b");
-      if (fabric.rank() == rank_to_record) records.assign(records_of_clock.records().begin(), records_of_clock.records().end());
+      if (fabric.rank() == rank_to_record)
+        records.assign(records_of_clock.records().begin(), records_of_clock.records().end());
     });
   }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// expand() against a replay of its buffers: what is read is there, what is gathered was missing, what is contributed is reduced.
+// expand() against a replay of its buffers: what is read is there, what is gathered was missing, what is contributed is
+// reduced.
 #include <orthant/pipeline/expand.hpp>
 
 #include <algorithm>
@@ -23,7 +24,8 @@ using train::StageLayout;
 constexpr UnitId kNorms{100};
 constexpr UnitId kEmbedding{0};
 
-/// `blocks` blocks with units 1 .. blocks; an embedding before and a head (tied to it, or unit 50) behind, where asked for.
+/// `blocks` blocks with units 1 .. blocks; an embedding before and a head (tied to it, or unit 50) behind, where asked
+/// for.
 struct LayoutSpec {
   int blocks = 4;
   bool embedding = false;
@@ -57,7 +59,8 @@ std::string text_of(const std::vector<LayerTask>& tasks) {
 }
 
 int count(const std::vector<LayerTask>& tasks, OpKind kind, UnitId unit) {
-  return static_cast<int>(std::ranges::count_if(tasks, [&](const LayerTask& t) { return t.kind == kind && t.unit == unit; }));
+  return static_cast<int>(
+      std::ranges::count_if(tasks, [&](const LayerTask& t) { return t.kind == kind && t.unit == unit; }));
 }
 
 /// The buffer a unit lives in: one of two for alternating units under Residency::layer, else its own.
@@ -83,7 +86,8 @@ void check_weights(const std::vector<LayerTask>& tasks, const std::map<UnitId, i
     if (task.kind == OpKind::unshard) {
       const int buffer = buffer_of.at(task.unit);
       EXPECT_FALSE(held.contains(buffer)) << "gather of " << task.unit.value << " over weights in use";
-      EXPECT_TRUE(!last_held.contains(buffer) || last_held[buffer] != task.unit) << task.unit.value << " was still there";
+      EXPECT_TRUE(!last_held.contains(buffer) || last_held[buffer] != task.unit)
+          << task.unit.value << " was still there";
       EXPECT_TRUE(last_held.contains(buffer) ? readable_since_head.contains(buffer) : at_head) << "late gather";
       held[buffer] = last_held[buffer] = task.unit;
     } else if (task.kind == OpKind::reshard) {
@@ -123,7 +127,8 @@ void check_gradients(const std::vector<LayerTask>& tasks, const std::map<UnitId,
   EXPECT_TRUE(pending.empty());
 }
 
-void check_counts(const std::vector<LayerTask>& tasks, const StageLayout& layout, Residency residency, const Schedule& schedule) {
+void check_counts(const std::vector<LayerTask>& tasks, const StageLayout& layout, Residency residency,
+                  const Schedule& schedule) {
   const bool trains = schedule.name != "forward_only";
   for (const LayerUnits& units : layout.layers) {
     const bool shared = units.alternating && residency == Residency::layer;
@@ -162,7 +167,8 @@ TEST(Expand, KeepsEveryBufferRightForRandomLayoutsAndSchedules) {
   for (int trial = 0; trial < 1500; ++trial) {
     constexpr std::array kGenerators{gpipe, one_f_one_b, zb_h1, forward_only};
     const int p = draw_int(1, 5);
-    const Schedule schedule = lower(kGenerators[static_cast<std::size_t>(trial) % kGenerators.size()](p, draw_int(1, 6)), 1);
+    const Schedule schedule =
+        lower(kGenerators[static_cast<std::size_t>(trial) % kGenerators.size()](p, draw_int(1, 6)), 1);
     const auto& ops = schedule.ranks[static_cast<std::size_t>(draw_int(0, p - 1))];
     LayoutSpec spec{.blocks = draw_int(0, 6), .embedding = draw_int(0, 1) == 1, .head = draw_int(0, 1) == 1};
     spec.tied = spec.embedding && spec.head && draw_int(0, 1) == 1;

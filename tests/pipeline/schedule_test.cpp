@@ -69,7 +69,8 @@ TEST(OneFOneB, BubbleIsStagesMinusOneTimesOneMicrobatch) {
   for (int p = 1; p <= 8; ++p) {
     for (int m = 1; m <= 12; ++m) {
       const Costs costs = random_costs(random);
-      EXPECT_EQ(bubble(one_f_one_b(p, m), costs), (p - 1) * (costs.forward + costs.input + costs.weight)) << p << " " << m;
+      EXPECT_EQ(bubble(one_f_one_b(p, m), costs), (p - 1) * (costs.forward + costs.input + costs.weight))
+          << p << " " << m;
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowering is proved by the validator, and the validator by an interpreter that plays schedules with values: over all small
-// schedules and thousands of mutations, the one finds a problem exactly where the other hangs or computes something else.
+// Lowering is proved by the validator, and the validator by an interpreter that plays schedules with values: over all
+// small schedules and thousands of mutations, the one finds a problem exactly where the other hangs or computes
+// something else.
 #include <orthant/pipeline/validate.hpp>
 
 #include <map>
@@ -18,7 +19,8 @@
 namespace orthant::pipeline {
 namespace {
 
-/// Runs lists in line over unbuffered channels that know no micro-batch: what a SEND gives, the next RECV of its channel gets.
+/// Runs lists in line over unbuffered channels that know no micro-batch: what a SEND gives, the next RECV of its
+/// channel gets.
 class Interpreter {
  public:
   explicit Interpreter(const Schedule& schedule) : schedule_(schedule), at_(schedule.ranks.size()) {}
@@ -81,10 +83,12 @@ class Interpreter {
     const std::size_t peer = static_cast<std::size_t>(wanted.stage.value);
     if (peer >= at_.size() || at_[peer] == schedule_.ranks[peer].size()) return false;
     const Op& receive = schedule_.ranks[peer][at_[peer]];
-    if (receive.kind != wanted.kind || receive.stage != wanted.stage || !tail_[static_cast<int>(peer)].empty()) return false;
+    if (receive.kind != wanted.kind || receive.stage != wanted.stage || !tail_[static_cast<int>(peer)].empty())
+      return false;
     put(inbox_, key(receive.kind, receive), take(outbox_, key(send.kind, send)));
     int unread = 0;
-    for (const auto& entry : inbox_) unread += entry.first.first == receive.kind && entry.first.second.first == receive.stage.value;
+    for (const auto& entry : inbox_)
+      unread += entry.first.first == receive.kind && entry.first.second.first == receive.stage.value;
     check(unread <= schedule_.slots);
     ++at_[peer];
     return true;
@@ -134,8 +138,8 @@ class EverySchedule : public testing::TestWithParam<Generated> {
   bool trains() const { return GetParam().make != forward_only; }
 };
 INSTANTIATE_TEST_SUITE_P(Pipeline, EverySchedule,
-                         testing::Values(Generated{"gpipe", gpipe}, Generated{"1f1b", one_f_one_b}, Generated{"zb_h1", zb_h1},
-                                         Generated{"forward_only", forward_only}),
+                         testing::Values(Generated{"gpipe", gpipe}, Generated{"1f1b", one_f_one_b},
+                                         Generated{"zb_h1", zb_h1}, Generated{"forward_only", forward_only}),
                          [](const auto& test) { return "of_" + std::string(test.param.name); });
 
 TEST_P(EverySchedule, IsSafeWithOneSlotForAnyStagesAndMicrobatches) {
@@ -214,7 +218,8 @@ TEST_P(EverySchedule, IsRejectedExactlyWhenAMutationIsHarmful) {
       }
       case 3: {
         Op op = ops[a];
-        if (!is_tail(op.kind)) op.kind = static_cast<OpKind>(random() % (static_cast<int>(OpKind::receive_gradient) + 1));
+        if (!is_tail(op.kind))
+          op.kind = static_cast<OpKind>(random() % (static_cast<int>(OpKind::receive_gradient) + 1));
         what = fmt::format("inserted {} at {}", to_text(op), b);
         ops.insert(ops.begin() + static_cast<std::ptrdiff_t>(b), op);
         break;

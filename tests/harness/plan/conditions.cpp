@@ -24,7 +24,9 @@ Event event_of(const std::string& name, const PlanRules& rules) {
   std::istringstream words(name);
   std::string verb, unit;
   words >> verb >> unit;
-  const auto with_norms = [&] { return unit == "embedding" ? std::vector{unit} : std::vector<std::string>{unit, "norms"}; };
+  const auto with_norms = [&] {
+    return unit == "embedding" ? std::vector{unit} : std::vector<std::string>{unit, "norms"};
+  };
   if (verb == "INIT") return {Role::initial, {}};
   if (verb == "AG") return {Role::gather, {unit}};
   if (verb == "F") return {Role::forward, with_norms()};
@@ -73,8 +75,10 @@ class Finder {
         if (a.makes_weights() && same_unit) add("a gather waits for its shard's new weights");
         break;
       case Role::backward:
-        if (a.role == Role::reduce && share_slot(a, b)) add("a backward waits for its gradient buffer's last reduction");
-        if (a.role == Role::step && same_unit && !sharded_) add("a backward waits for the optimizer that reads its gradient");
+        if (a.role == Role::reduce && share_slot(a, b))
+          add("a backward waits for its gradient buffer's last reduction");
+        if (a.role == Role::step && same_unit && !sharded_)
+          add("a backward waits for the optimizer that reads its gradient");
         break;
       case Role::reduce:
         if (a.role == Role::backward && same_unit) add("a reduction waits for its backward");
@@ -87,23 +91,27 @@ class Finder {
         if (a.uses_weights() && same_unit && !sharded_) add("the optimizer waits for the users of its weights");
         break;
       case Role::initial:
-      case Role::forward: break;
+      case Role::forward:
+        break;
     }
   }
 
-  /// Weights are read where they come from: the last gather of the unit, or for a gather (and without shards) the last optimizer step.
+  /// Weights are read where they come from: the last gather of the unit, or for a gather (and without shards) the last
+  /// optimizer step.
   void add_sources(int after) {
     const bool from_gather = sharded_ && events_[after].uses_weights();
     std::map<int, int> reads;
     for (const auto& unit : events_[after].units) {
       int before = after - 1;
       const auto is_source = [&](const Event& a) {
-        return (from_gather ? a.role == Role::gather : a.makes_weights()) && (a.role == Role::initial || share(a.units, {unit}));
+        return (from_gather ? a.role == Role::gather : a.makes_weights()) &&
+               (a.role == Role::initial || share(a.units, {unit}));
       };
       while (!is_source(events_.at(before))) --before;
       ++reads[before];
     }
-    for (const auto& [before, count] : reads) found_.push_back({before, after, count, "weights are read where they come from"});
+    for (const auto& [before, count] : reads)
+      found_.push_back({before, after, count, "weights are read where they come from"});
   }
 
   const PlanRules& rules_;
@@ -114,7 +122,9 @@ class Finder {
 
 }  // namespace
 
-std::vector<Condition> conditions(const std::vector<LoggedTask>& tasks, const PlanRules& rules) { return Finder(tasks, rules).find(); }
+std::vector<Condition> conditions(const std::vector<LoggedTask>& tasks, const PlanRules& rules) {
+  return Finder(tasks, rules).find();
+}
 
 std::string first_violation(const std::vector<LoggedTask>& tasks, const PlanRules& rules) {
   const ClaimGraph graph(tasks);

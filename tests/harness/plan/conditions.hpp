@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold in a plan of sharded or replicated data parallelism, said without looking at claims: pairs of tasks of which the
-// second may begin only when the first has ended. For sharded weights these are the four conditions of YaFSDP, and the shards'.
+// What must hold in a plan of sharded or replicated data parallelism, said without looking at claims: pairs of tasks of
+// which the second may begin only when the first has ended. For sharded weights these are the four conditions of
+// YaFSDP, and the shards'.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,8 @@ namespace orthant::tests {
 struct Condition {
   int before = 0;  ///< task
   int after = 0;
-  int reads = 0;  ///< buffers that the second task must claim to read as the first left them; 0: any chain of claims will do
+  int reads =
+      0;  ///< buffers that the second task must claim to read as the first left them; 0: any chain of claims will do
   std::string why;
 };
 

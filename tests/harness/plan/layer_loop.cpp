@@ -147,7 +147,8 @@ void LayerLoop::optimizer_step(optim::ShardState& shard, int microbatches) {
         for (int m = 0; m < microbatches; ++m) expected += contribution(unit.id, index, rank, step, m);
       }
       const double found = shard.grad[i].item<double>();
-      require(found == expected, fmt::format("{} step {}: gradient {} is {}, not {}", unit.name, step, index, found, expected));
+      require(found == expected,
+              fmt::format("{} step {}: gradient {} is {}, not {}", unit.name, step, index, found, expected));
       if (is_used(unit, index)) shard.master[i] += 1;
     }
     if (!shard.weight.is_same(shard.master)) shard.weight.copy_(shard.master);

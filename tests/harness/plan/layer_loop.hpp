@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model made of numbers: the tasks of training steps over an embedding, blocks and a head with norms apart, submitted through the
-// seams that dp and fsdp implement. Weights and gradients are small integers, so every sum is exact in fp32 and bf16.
+// A model made of numbers: the tasks of training steps over an embedding, blocks and a head with norms apart, submitted
+// through the seams that dp and fsdp implement. Weights and gradients are small integers, so every sum is exact in fp32
+// and bf16.
 #pragma once
 
 #include <functional>
@@ -56,8 +57,9 @@ struct LoopParts {
 class LayerLoop {
  public:
   explicit LayerLoop(LoopParts parts) : parts_(std::move(parts)) {}
-  /// Forward and backward of every micro-batch, reductions, and an optimizer that adds 1 to every used weight. Bodies check that
-  /// weights are whole and current, and that reduced gradients equal the serial sum; they throw std::runtime_error if not.
+  /// Forward and backward of every micro-batch, reductions, and an optimizer that adds 1 to every used weight. Bodies
+  /// check that weights are whole and current, and that reduced gradients equal the serial sum; they throw
+  /// std::runtime_error if not.
   void step(int microbatches);
   /// Forward alone.
   void validate();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TaskLog: passes tasks on to a scheduler and keeps what they claim, so that a plan can be checked as data. It can also spoil a
-// plan, by leaving out one claim, or change its predicted durations.
+// TaskLog: passes tasks on to a scheduler and keeps what they claim, so that a plan can be checked as data. It can also
+// spoil a plan, by leaving out one claim, or change its predicted durations.
 #pragma once
 
 #include <functional>
@@ -19,15 +19,18 @@ struct LoggedTask {
 };
 
 struct TaskLogOptions {
-  std::optional<int> dropped_claim = {};  ///< counted over all reads and writes, in submission order
+  std::optional<int> dropped_claim = {};         ///< counted over all reads and writes, in submission order
   std::function<void(stream::Task&)> edit = {};  ///< sees every task before it is submitted
 };
 
 class TaskLog final : public stream::Scheduler {
  public:
-  explicit TaskLog(stream::Scheduler& inner, TaskLogOptions options = {}) : inner_(inner), options_(std::move(options)) {}
+  explicit TaskLog(stream::Scheduler& inner, TaskLogOptions options = {})
+      : inner_(inner), options_(std::move(options)) {}
 
-  stream::StreamId add_stream(std::string name, stream::StreamKind kind) override { return inner_.add_stream(std::move(name), kind); }
+  stream::StreamId add_stream(std::string name, stream::StreamKind kind) override {
+    return inner_.add_stream(std::move(name), kind);
+  }
   stream::BufferId add_buffer(std::string name) override { return inner_.add_buffer(std::move(name)); }
   stream::TaskId submit(stream::Task task) override;
   void wait(stream::TaskId id) override { inner_.wait(id); }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Config rules as data, without starting ranks. How faults look to a person: config_errors_test.py.
+#include <orthant/launch/run_config.hpp>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <orthant/core/base/error.hpp>
+
+namespace orthant::launch {
+namespace {
+
+constexpr std::int64_t kVocab = 2048;
+
+RunConfig quickstart(const std::vector<std::string>& overrides, int world) {
+  return parse_run_config(config::ConfigDocument::read(ORTHANT_SOURCE_DIR "/configs/quickstart.toml", overrides), world, kVocab);
+}
+
+std::vector<std::string> mesh(int pp, int dp, int tp) {
+  return {fmt::format("mesh.pp={}", pp), fmt::format("mesh.dp={}", dp), fmt::format("mesh.tp={}", tp)};
+}
+
+std::string fault_of(const std::vector<std::string>& overrides, int world) {
+  try {
+    quickstart(overrides, world);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(QuickstartConfig, IsLegalOnEveryMeshItPromises) {
+  int meshes = 0;
+  for (const int pp : {1, 2, 4, 8}) {
+    for (const int dp : {1, 2, 3, 4, 8}) {
+      for (const int tp : {1, 2, 4, 8}) {
+        if (pp * dp * tp > 8) continue;
+        EXPECT_EQ(fault_of(mesh(pp, dp, tp), pp * dp * tp), "") << pp << dp << tp;
+        ++meshes;
+      }
+    }
+  }
+  EXPECT_EQ(meshes, 23);
+}
+
+TEST(RunConfig, InfersOneAxisFromTheRanksAndTheVocabularyFromTheData) {
+  const auto run = quickstart(mesh(2, 0, 2), 8);
+  EXPECT_EQ(run.mesh.dp, 2);
+  EXPECT_EQ(run.model.vocab, kVocab);
+}
+
+TEST(RunConfig, ResolvesToATextThatReadsBackToItself) {
+  const auto run = quickstart(mesh(2, 0, 2), 8);
+  const auto again = parse_run_config(config::ConfigDocument::parse(run.resolved, "resolved.toml"), 8, kVocab);
+  EXPECT_EQ(again.resolved, run.resolved);
+  EXPECT_EQ(again.mesh.dp, 2);
+}
+
+TEST(RunConfig, RefusesAxesWhoseProductDoesNotFitAnInt) {
+  EXPECT_NE(fault_of({"mesh.pp=65536", "mesh.dp=65536", "mesh.tp=0"}, 8).find("not divisible"), std::string::npos);
+  EXPECT_NE(fault_of(mesh(65536, 65536, 1), 8).find("8 ranks were started"), std::string::npos);
+}
+
+TEST(RunConfig, NamesTheDegreesThatDivideTheHeads) {
+  const auto fault = fault_of({"mesh.pp=1", "mesh.dp=1", "mesh.tp=3"}, 3);
+  EXPECT_NE(fault.find("heads = 8 is not divisible by tp = 3; use tp in {1, 2, 4, 8}"), std::string::npos) << fault;
+}
+
+TEST(RunConfig, RefusesWhatCannotHappen) {
+  EXPECT_NE(fault_of({"fault.kind=throw", "fault.rank=8"}, 8).find("fault.rank"), std::string::npos);
+  EXPECT_NE(fault_of({"device.kind=cuda"}, 8).find("device.kind"), std::string::npos);
+  EXPECT_NE(fault_of({"fsdp.stage=2"}, 8).find("fsdp.stage"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace orthant::launch
