@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: submit a step, take its result from its handle, validate, report, drain. The result is known before the
-// optimizer has run, so the next step is submitted while this one ends.
+// The training loop: submit a step, take its result from its handle, validate, report, drain. The result is known
+// before the optimizer has run, so the next step is submitted while this one ends.
 #pragma once
 
 #include <optional>

@@ -13,7 +13,8 @@ namespace {
 constexpr std::int64_t kVocab = 2048;
 
 RunConfig quickstart(const std::vector<std::string>& overrides, int world) {
-  return parse_run_config(config::ConfigDocument::read(ORTHANT_SOURCE_DIR "/configs/quickstart.toml", overrides), world, kVocab);
+  return parse_run_config(config::ConfigDocument::read(ORTHANT_SOURCE_DIR "/configs/quickstart.toml", overrides), world,
+                          kVocab);
 }
 
 std::vector<std::string> mesh(int pp, int dp, int tp) {

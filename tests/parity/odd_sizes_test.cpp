@@ -55,8 +55,11 @@ TEST_P(OddSizes, TrainLikeOneRankInFp64) { check(odd_config(DType::f64, 3, 3), G
 TEST_P(OddSizes, TrainLikeOneRankWithSharedKeyValueHeads) {
   check(odd_config(DType::f64, 6, 3), GetParam(), {1e-11, 1e-10});
 }
-// bf16 products round differently when a matrix is cut, so gradients agree to bf16's own precision only.
-TEST_P(OddSizes, TrainLikeOneRankInBf16) { check(odd_config(DType::bf16, 3, 3), GetParam(), {1e-2, 1e-2}); }
+// A cut matrix's partial products are rounded to bf16 (8 bits) before they are summed: small tensors differ by up
+// to 1.2e-2 over tp = 3.
+TEST_P(OddSizes, TrainLikeOneRankInBf16) {
+  check(odd_config(DType::bf16, 3, 3), GetParam(), {.gradient = 2e-2, .later = 1e-2, .together = 1e-2});
+}
 
 INSTANTIATE_TEST_SUITE_P(Meshes, OddSizes, ::testing::ValuesIn(kCases),
                          [](const auto& cell) { return std::string(cell.param.name); });

@@ -7,8 +7,9 @@
 namespace orthant::tests {
 
 struct Tolerance {
-  double gradient;  ///< each gathered gradient of step 1: norm of the difference over norm
-  double later;     ///< losses, gradient norms and gathered weights over all steps
+  double gradient;      ///< each gathered gradient of step 1: norm of the difference over norm
+  double later;         ///< losses, gradient norms and gathered weights over all steps
+  double together = 1;  ///< all gradients of step 1 as one vector
 };
 
 /// Initial weights must be equal bit for bit.
