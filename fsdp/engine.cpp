@@ -76,6 +76,8 @@ void Engine::unshard(UnitId id) {
        .cost_us = cost_us(buffer)});
 }
 
+void Engine::reshard(UnitId id) { weights_[at(id).buffer].content = 0; }
+
 stream::Claim Engine::weights(UnitId id) const {
   const Unit& unit = units_.at(id);
   return {weights_[unit.buffer].id, weights_content(id, unit.step)};

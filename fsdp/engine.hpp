@@ -46,8 +46,8 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
 
   /// Nothing is submitted when the unit's buffer holds these weights already.
   void unshard(UnitId) override;
-  /// Buffers persist: a content stays until another unit's gather takes its place, and claims reject a use after that.
-  void reshard(UnitId) override {}
+  /// The buffer counts as empty: the next unshard() gathers again, and claims reject a use before it.
+  void reshard(UnitId) override;
   stream::Claim weights(UnitId) const override;
 
   Claims contribute(UnitId) override;

@@ -8,8 +8,11 @@
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/launch/bench_command.hpp>
 #include <orthant/launch/data_command.hpp>
 #include <orthant/launch/doctor.hpp>
+#include <orthant/launch/schedule_command.hpp>
+#include <orthant/launch/simulate_command.hpp>
 #include <orthant/launch/stop_signal.hpp>
 #include <orthant/launch/train_command.hpp>
 
@@ -51,9 +54,14 @@ int main(int argc, char** argv) {
   inspect_app->add_flag("--json", json, "print one JSON object");
   inspect_app->callback([&] { code = launch::data_inspect_command(folder, json); });
 
+  launch::add_simulate_command(app, code);
+  launch::add_schedule_command(app, code);
+
   auto* doctor_app = app.add_subcommand("doctor", "what this build and this machine can do");
   doctor_app->add_flag("--json", json, "print one JSON object");
   doctor_app->callback([&] { code = launch::doctor_command(json); });
+
+  launch::add_bench_command(app, code);
 
   try {
     app.parse(argc, argv);

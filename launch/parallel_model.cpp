@@ -11,33 +11,55 @@ namespace orthant::launch {
 namespace {
 
 void inject_fault(const FaultConfig& fault, int rank, const step::StepInput& input) {
-  if (fault.kind == "none" || !input.training || fault.rank != rank || fault.step != input.step + 1) return;
+  if (!input.training || fault.rank != rank || fault.step != input.step + 1) return;
   if (fault.kind == "kill") std::raise(SIGKILL);
+  if (fault.kind != "throw") return;
   throw InternalError(fmt::format("fault injected by the config ([fault] kind = \"throw\", step = {})", fault.step));
 }
 
 }  // namespace
 
-void ParallelModel::begin(step::StepInput input) {
+void ParallelModel::begin(step::StepInput input, pipeline::PassKind kind) {
   context_.scheduler.submit({.name = fmt::format("BEGIN {}", input.step),
                              .stream = context_.compute,
                              .body = [this, input](stream::TaskScope&) {
                                inject_fault(run_.fault, context_.fabric.rank(), input);
                                parts_->program->begin(input);
                              }});
+  parts_->executor->begin(kind);
 }
 
 step::StepHandle ParallelModel::submit_step(std::int64_t step, double lr) {
-  begin({.step = step, .training = true});
+  const auto& plan = parts_->training_plan;
+  const step::StepInput input{.step = step, .training = true};
+  begin(input, pipeline::PassKind::training);
   ++submitted_steps_;
-  parts_->submitted = {.step = step, .lr = lr};
-  parts_->executor->submit(parts_->training_plan);
+  parts_->executor->submit(plan.warm_up);
+  if (is_open() && !parts_->tail->settle()) {  // what ran on weights that do not stand is done again
+    parts_->executor->drop_unread();
+    begin(input, pipeline::PassKind::training);
+    parts_->executor->submit(plan.warm_up);
+  }
+  parts_->submitted = {.step = step, .lr = lr, .norm_mode = next_norm_mode()};
+  parts_->executor->submit(plan.rest);
   invariant(parts_->submitted.handle.has_value(), "a training plan has no NORM");
   return *parts_->submitted.handle;
 }
 
+/// Every rank decides alike: it looks at results that all ranks have.
+step::NormMode ParallelModel::next_norm_mode() {
+  constexpr std::int64_t kCalmSteps = 10;
+  const auto& wanted = run_.pipeline.post_validation;
+  if (parts_->submitted.handle) {
+    const auto& last = parts_->submitted.handle->wait();
+    unclipped_steps_ = last.clipped || !last.finite ? 0 : unclipped_steps_ + 1;
+  }
+  const bool calm = run_.mesh.pp > 1 && unclipped_steps_ >= kCalmSteps;
+  return wanted == "on" || (wanted == "auto" && calm) ? step::NormMode::post_validation : step::NormMode::barrier;
+}
+
 step::StepHandle ParallelModel::submit_validation(std::int64_t batch) {
-  begin({.step = batch, .training = false});
+  begin({.step = batch, .training = false}, pipeline::PassKind::evaluation);
   parts_->executor->submit(parts_->validation_plan);
   return parts_->tail->loss_only();
 }

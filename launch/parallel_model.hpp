@@ -12,8 +12,9 @@
 #include <orthant/launch/rank_context.hpp>
 #include <orthant/launch/run_config.hpp>
 #include <orthant/mesh/device_mesh.hpp>
-#include <orthant/pipeline/executor.hpp>
-#include <orthant/pipeline/expand.hpp>
+#include <orthant/pipeline/execute/executor.hpp>
+#include <orthant/launch/pipeline_plan.hpp>
+#include <orthant/pipeline/plan/warm_up.hpp>
 
 namespace orthant::launch {
 
@@ -29,6 +30,7 @@ struct DataParallel {
 struct SubmittedStep {
   std::int64_t step = 0;
   double lr = 0;
+  step::NormMode norm_mode = step::NormMode::barrier;
   std::optional<step::StepHandle> handle = {};
 };
 
@@ -42,7 +44,7 @@ struct ParallelParts {
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<step::StepTail> tail;
   std::unique_ptr<pipeline::Executor> executor;
-  std::vector<pipeline::LayerTask> training_plan;
+  pipeline::SplitTasks training_plan;
   std::vector<pipeline::LayerTask> validation_plan;
   SubmittedStep submitted;
 };
@@ -52,13 +54,22 @@ class ParallelModel {
   ParallelModel(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context, std::unique_ptr<ParallelParts> parts)
       : run_(run), mesh_(mesh), context_(context), parts_(std::move(parts)) {}
 
-  /// Submits one training step (0-based) with this learning rate. Collective over all ranks.
+  /// Submits one training step (0-based) with this learning rate. Collective over all ranks. With post-validation the
+  /// step before is settled on the way: its result is known when this returns, that of this step only later.
   step::StepHandle submit_step(std::int64_t step, double lr);
+  /// Whether the last submitted step is still to be settled, by the next step or by settle().
+  bool is_open() const { return parts_->tail->is_open(); }
+  /// Settles the last submitted step: from here on its weights stand. Before anything but a further step.
+  void settle() { parts_->tail->settle(); }
   /// Submits a forward-only pass over one global batch; `batch` is what the reader gets as its step.
   step::StepHandle submit_validation(std::int64_t batch);
   /// Waits for everything submitted.
   void drain() { context_.scheduler.drain(); }
   std::int64_t submitted_steps() const { return submitted_steps_; }
+
+  /// How long this rank's layers take in training. Only after drain().
+  std::map<LayerId, step::LayerCost> layer_costs() const { return parts_->program->costs().medians(); }
+  int peak_activations() const { return parts_->executor->peak_activations(); }
 
   const RunConfig& run() const { return run_; }
   mesh::DeviceMesh& mesh() { return mesh_; }
@@ -67,13 +78,15 @@ class ParallelModel {
   train::ShardStore& shards() { return parts_->data_parallel->store; }
 
  private:
-  void begin(step::StepInput input);
+  void begin(step::StepInput input, pipeline::PassKind kind);
+  step::NormMode next_norm_mode();
 
   RunConfig run_;
   mesh::DeviceMesh& mesh_;
   RankContext context_;
   std::unique_ptr<ParallelParts> parts_;
   std::int64_t submitted_steps_ = 0;
+  std::int64_t unclipped_steps_ = 0;  ///< in a row, up to the last one whose result is known
 };
 
 }  // namespace orthant::launch

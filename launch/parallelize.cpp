@@ -7,9 +7,7 @@
 #include <orthant/core/model/init.hpp>
 #include <orthant/dp/engine.hpp>
 #include <orthant/fsdp/engine.hpp>
-#include <orthant/pipeline/lower.hpp>
-#include <orthant/pipeline/schedule.hpp>
-#include <orthant/pipeline/validate.hpp>
+#include <orthant/pipeline/plan/warm_up.hpp>
 #include <orthant/tp/sharded_factory.hpp>
 
 namespace orthant::launch {
@@ -17,22 +15,18 @@ namespace {
 
 using train::Residency;
 
-/// Messages that a stage receives ahead, per channel; one is enough for every schedule there is.
-constexpr int kSlots = 1;
-
-/// Layer ids 0 (embedding), 1..L (blocks), L+1 (head): blocks are dealt out evenly, earlier stages get one more;
-/// embedding and head go to the ends.
-step::StageSpec stage_spec(const RunConfig& run, const mesh::DeviceMesh& mesh) {
-  const int pp = run.mesh.pp, stage = mesh.coordinate().pp;
-  const auto blocks = shard::balanced_range(run.model.layers, stage, pp);
+step::RankSpec rank_spec(const RunConfig& run, const PipelinePlan& plan, const mesh::DeviceMesh& mesh) {
+  const int pp = mesh.coordinate().pp, mirror = plan.mirror_of(pp);
   return {.model = run.model,
           .rows = {.seq = run.train.seq_len, .batch = run.train.micro_batch},
-          .stage = StageId{stage},
-          .first = LayerId{stage == 0 ? 0 : static_cast<int>(blocks.begin) + 1},
-          .last = LayerId{static_cast<int>(stage == pp - 1 ? run.model.head_layer() : blocks.end)},
+          .stages = plan.stages_of(pp),
           .microbatches = static_cast<int>(run.microbatches()),
           .precision = run.train.precision,
-          .counts_replicated = mesh.coordinate().tp == 0};
+          .counts_replicated = mesh.coordinate().tp == 0,
+          .tied_apart = run.model.tie_embeddings && plan.ends_apart(),
+          .mirrored = mirror >= 0,
+          .counts_mirrored = mirror < 0 || pp < mirror,
+          .checkpoint_blocks = run.train.checkpoint_activations == "full"};
 }
 
 std::unique_ptr<DataParallel> shard_over_dp(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context,
@@ -56,22 +50,13 @@ std::unique_ptr<DataParallel> shard_over_dp(const RunConfig& run, mesh::DeviceMe
                     .residency = run.layer_residency() ? Residency::layer : Residency::chunk}));
 }
 
-/// A schedule, proved, as this rank's layer tasks.
-std::vector<pipeline::LayerTask> plan(const pipeline::Schedule& schedule, int rank, const train::StageLayout& layout,
-                                      Residency residency) {
-  const auto lowered = pipeline::lower(schedule, kSlots);
-  const auto proof = pipeline::validate(lowered);
-  if (!proof.problems.empty())
-    throw InternalError(fmt::format("schedule {}: {}", schedule.name, proof.problems.front()));
-  return pipeline::expand(lowered.ranks[static_cast<std::size_t>(rank)], layout, residency);
-}
-
-pipeline::StageLinks stage_links(const mesh::DeviceMesh& mesh) {
-  const auto& lanes = mesh.pipeline();
-  return {.receive_activation = lanes.activations_in,
-          .send_gradient = lanes.gradients_out,
-          .send_activation = lanes.activations_out,
-          .receive_gradient = lanes.gradients_in};
+/// This rank's part of a lowered schedule as layer tasks.
+std::vector<pipeline::LayerTask> layer_tasks(const pipeline::Schedule& lowered, const PipelinePlan& plan, int pp_rank,
+                                             std::span<const train::StageLayout> stages) {
+  auto tasks = pipeline::expand(lowered.ranks[static_cast<std::size_t>(pp_rank)], stages, plan.residency);
+  const auto problems = pipeline::check_layer_tasks(tasks, stages, plan.residency);
+  if (!problems.empty()) throw InternalError(fmt::format("plan of pipeline rank {}: {}", pp_rank, problems.front()));
+  return tasks;
 }
 
 /// The end of a step, operation by operation, as the schedule places it.
@@ -81,8 +66,8 @@ std::function<void(const pipeline::LayerTask&)> tail_of(ParallelParts& parts) {
     auto& submitted = parts.submitted;
     if (task.kind == OpKind::norm_units) parts.tail->norm_units();
     if (task.kind == OpKind::tie) parts.tail->tie();
-    if (task.kind == OpKind::norm) submitted.handle = parts.tail->norm();
-    if (task.kind == OpKind::step) parts.tail->update(submitted.step, submitted.lr);
+    if (task.kind == OpKind::norm) submitted.handle = parts.tail->norm(submitted.step, submitted.norm_mode);
+    if (task.kind == OpKind::step) parts.tail->update(submitted.lr);
   };
 }
 
@@ -94,10 +79,16 @@ std::function<std::string(LayerId)> layer_names(const model::ModelConfig& config
   };
 }
 
+std::function<bool(std::int64_t)> poison_of(const FaultConfig& fault, int rank) {
+  return [fault, here = fault.kind == "infinity" && fault.rank == rank](std::int64_t step) {
+    return here && step + 1 == fault.step;
+  };
+}
+
 }  // namespace
 
-std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context,
-                                           step::BatchReader reader) {
+std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelinePlan& plan, mesh::DeviceMesh& mesh,
+                                           RankContext context, step::BatchReader reader) {
   auto parts = std::make_unique<ParallelParts>();
 
   // tp: shapes shrink along the tensor axis.
@@ -106,34 +97,46 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, mesh::DeviceMes
                                            tp::TpOptions{.sequence_parallel = run.sequence_parallel});
   // pp: this rank's layers only.
   parts->program = std::make_unique<step::LlamaProgram>(
-      stage_spec(run, mesh), *parts->factory, model::Parameters{parts->table, parts->store}, std::move(reader));
+      rank_spec(run, plan, mesh), *parts->factory, model::Parameters{parts->table, parts->store}, std::move(reader));
   // dp or fsdp: outermost, over what is left.
   parts->data_parallel = shard_over_dp(run, mesh, context, *parts);
 
-  // The step as data: a schedule, proved, then expanded to layer tasks.
-  const auto residency = run.layer_residency() ? Residency::layer : Residency::chunk;
-  const int pp = run.mesh.pp, m = static_cast<int>(run.microbatches()), rank = mesh.coordinate().pp;
-  parts->training_plan = plan(pipeline::make_schedule(run.schedule, pp, m), rank, parts->program->layout(), residency);
-  parts->validation_plan = plan(pipeline::forward_only(pp, m), rank, parts->program->layout(), residency);
+  // The step as data: this rank's part of the plan, expanded to layer tasks.
+  const int pp = mesh.coordinate().pp;
+  const auto warm_up = pipeline::warm_up_ops(plan.training)[static_cast<std::size_t>(pp)];
+  parts->training_plan =
+      pipeline::split_warm_up(layer_tasks(plan.training, plan, pp, parts->program->layouts()), warm_up);
+  parts->validation_plan = layer_tasks(plan.validation, plan, pp, parts->program->layouts());
 
   auto& data_parallel = *parts->data_parallel;
   parts->optimizer = optim::make_optimizer(run.optimizer);
   parts->tail = std::make_unique<step::StepTail>(
       context.scheduler,
-      step::TailLanes{.compute = context.compute, .tp = mesh.tp(), .tie = mesh.tie(), .world = mesh.world()},
+      step::TailLanes{.compute = context.compute,
+                      .tp = mesh.tp(),
+                      .tie = mesh.tie(),
+                      .stage = mesh.stage(),
+                      .pp = mesh.pp(),
+                      .prefix_in = mesh.prefix_in(),
+                      .prefix_out = mesh.prefix_out()},
       parts->table, data_parallel.sync, data_parallel.store, *parts->optimizer, *parts->program,
       step::TailOptions{.grad_clip = run.train.grad_clip,
                         .counts_loss = mesh.coordinate().tp == 0,
-                        .stop_requested = context.stop_requested});
-  parts->executor = std::make_unique<pipeline::Executor>(pipeline::ExecutorParts{.scheduler = context.scheduler,
-                                                                                 .compute = context.compute,
-                                                                                 .program = *parts->program,
-                                                                                 .lifecycle = data_parallel.lifecycle,
-                                                                                 .grads = data_parallel.sync,
-                                                                                 .links = stage_links(mesh),
-                                                                                 .slots = kSlots,
-                                                                                 .tail = tail_of(*parts),
-                                                                                 .layer_name = layer_names(run.model)});
+                        .stop_requested = context.stop_requested,
+                        .poisons = poison_of(run.fault, mesh.rank())});
+  parts->executor = std::make_unique<pipeline::Executor>(pipeline::ExecutorParts{
+      .scheduler = context.scheduler,
+      .compute = context.compute,
+      .program = *parts->program,
+      .lifecycle = data_parallel.lifecycle,
+      .grads = data_parallel.sync,
+      .routes = pipeline::routes_of(plan.training, pp,
+                                    [&](const pipeline::ChannelKey& key) {
+                                      return mesh.pipeline({key.source, key.destination, key.gradient});
+                                    }),
+      .slots = plan.training.slots,
+      .tail = tail_of(*parts),
+      .layer_name = layer_names(run.model)});
   return std::make_unique<ParallelModel>(run, mesh, context, std::move(parts));
 }
 

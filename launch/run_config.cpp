@@ -2,13 +2,15 @@
 #include <orthant/launch/run_config.hpp>
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/data/token_file.hpp>
-#include <orthant/pipeline/schedule.hpp>
+#include <orthant/launch/pipeline_plan.hpp>
+#include <orthant/pipeline/generate/catalog.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -113,6 +115,8 @@ void read_train(ConfigReader& in, TrainConfig& t) {
   t.grad_clip = in.number("train.grad_clip", t.grad_clip, {.min = 0.0});
   t.validate_every = in.integer("train.validate_every", t.validate_every, {.min = 0, .max = kMany});
   t.log_every = in.integer("train.log_every", t.log_every, {.min = 1, .max = kMany});
+  t.checkpoint_activations = in.choice("train.checkpoint_activations", t.checkpoint_activations, {"none", "full"});
+  t.max_skipped_steps = in.integer("train.max_skipped_steps", t.max_skipped_steps, {.min = 0, .max = kMany});
 }
 
 void read_optimizer(ConfigReader& in, RunConfig& run) {
@@ -160,11 +164,6 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
                           run.train.seq_len, tp),
               {"mesh.tp", "tp.sequence_parallel"});
   }
-  if (m.layers < run.mesh.pp) {
-    in.reject("mesh.pp",
-              fmt::format("{} layers cannot fill {} pipeline stages; use pp <= {}", m.layers, run.mesh.pp, m.layers),
-              {"model.layers"});
-  }
   if (run.fault.rank >= run.mesh.world()) {
     in.reject("fault.rank", fmt::format("the run has {} ranks, counted from 0", run.mesh.world()), {"mesh.dp"});
   }
@@ -174,7 +173,72 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
               fmt::format("global_batch = {} is not divisible by dp * micro_batch = {} * {}; use a multiple of {}",
                           run.train.global_batch, run.mesh.dp, run.train.micro_batch, per_step),
               {"mesh.dp", "train.micro_batch"});
+    return;
   }
+  try {
+    plan_pipeline(run);
+  } catch (const ConfigError& error) {
+    in.reject("pipeline.schedule", error.what(),
+              {"pipeline.chunks", "pipeline.layers_per_stage", "pipeline.profile", "model.layers", "mesh.pp"});
+  }
+}
+
+void read_fsdp(ConfigReader& in, FsdpConfig& fsdp) {
+  fsdp.stage = static_cast<int>(in.integer("fsdp.stage", 3, {.min = 0, .max = 3}));
+  if (fsdp.stage == 2) {
+    in.reject("fsdp.stage",
+              "use 0 (replicated weights, folder dp), 1 (optimizer state sharded, weights gathered once a step) or 3 "
+              "(weights, gradients and optimizer state sharded)");
+  }
+  fsdp.residency = in.choice("fsdp.residency", fsdp.residency, {"auto", "layer", "chunk"});
+  if (fsdp.stage == 1 && fsdp.residency == "layer")
+    in.reject("fsdp.residency", "stage 1 keeps whole weights for the step; use \"chunk\" or stage = 3", {"fsdp.stage"});
+  fsdp.reshard_after_forward = in.boolean("fsdp.reshard_after_forward", false);
+  fsdp.resident_stages = static_cast<int>(in.integer("fsdp.resident_stages", 2, {.min = 1, .max = 1 << 16}));
+  if (fsdp.reshard_after_forward && fsdp.stage != 3) {
+    in.reject("fsdp.reshard_after_forward", "only stage = 3 gathers weights again within a step", {"fsdp.stage"});
+  }
+}
+
+void read_device(ConfigReader& in, RunConfig& run) {
+  run.device = in.choice("device.kind", "cpu", {"cpu", "cuda", "emulated"});
+  if (run.device == "cuda") {
+    in.reject(
+        "device.kind",
+        "the CUDA and NCCL back ends have not been run on a GPU yet, so training on them is refused; use \"cpu\"");
+  }
+  auto& e = run.emulated;
+  e.costs_ms = in.numbers("device.costs_ms", e.costs_ms, {.size = 3, .min = 0, .max = 1e6});
+  e.latency_ms = in.number("device.latency_ms", e.latency_ms, {.min = 0, .max = 1e6});
+  e.megabytes_per_s = in.number("device.megabytes_per_s", e.megabytes_per_s, {.min = 0, .max = 1e9});
+  if (run.device == "emulated" && run.mesh.dp * run.mesh.tp > 1) {
+    in.reject("device.kind", fmt::format("dp * tp = {}; emulated devices stand on the pipeline axis alone, use dp = tp = 1",
+                                         run.mesh.dp * run.mesh.tp),
+              {"mesh.dp", "mesh.tp"});
+  }
+}
+
+void read_pipeline(ConfigReader& in, PipelineConfig& p) {
+  const auto given = in.text("pipeline.schedule", p.schedule);
+  if (given.starts_with("file:")) {
+    p.schedule = given;
+  } else {
+    const auto names = pipeline::schedule_names();
+    std::vector<std::string> allowed(names.begin(), names.end());
+    allowed.insert(allowed.end(), {"auto", "file:PATH.csv"});
+    p.schedule = in.choice("pipeline.schedule", p.schedule, allowed);
+  }
+  p.profile = in.text("pipeline.profile", "");
+  p.chunks = static_cast<int>(in.integer("pipeline.chunks", 0, {.min = 0, .max = 1 << 16}));
+  for (const double blocks : in.numbers("pipeline.layers_per_stage", {}, {.min = 0, .max = 1 << 20})) {
+    if (blocks != std::floor(blocks)) {
+      in.reject("pipeline.layers_per_stage", "whole numbers of blocks, one for each stage");
+      break;
+    }
+    p.layers_per_stage.push_back(static_cast<int>(blocks));
+  }
+  p.memory_limit = in.number("pipeline.memory_limit", 0, {.min = 0, .max = 1e9});
+  p.post_validation = in.choice("pipeline.post_validation", p.post_validation, {"auto", "on", "off"});
 }
 
 }  // namespace
@@ -185,15 +249,9 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
   read_model(in, run.model, vocab_of_data);
   read_mesh(in, run.mesh, world);
   read_train(in, run.train);
-  run.fsdp.stage = static_cast<int>(in.integer("fsdp.stage", 3, {.min = 0, .max = 3}));
-  if (run.fsdp.stage == 1 || run.fsdp.stage == 2) {
-    in.reject("fsdp.stage",
-              "use 0 (replicated weights, folder dp) or 3 (weights, gradients and optimizer state sharded)");
-  }
-  run.fsdp.residency = in.choice("fsdp.residency", run.fsdp.residency, {"auto", "layer", "chunk"});
+  read_fsdp(in, run.fsdp);
   run.sequence_parallel = in.boolean("tp.sequence_parallel", true);
-  const auto names = pipeline::schedule_names();
-  run.schedule = in.choice("pipeline.schedule", run.schedule, std::vector<std::string>(names.begin(), names.end()));
+  read_pipeline(in, run.pipeline);
   run.bucket_bytes = in.integer("dp.bucket_mib", 25, {.min = 1, .max = 1 << 16}) << 20;
   read_optimizer(in, run);
   run.data.train = in.text("data.train", "");
@@ -201,15 +259,10 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
   run.data.shuffle = in.boolean("data.shuffle", true);
   run.trace.first_step = in.integer("trace.first_step", 2, {.min = 0, .max = kMany});
   run.trace.steps = in.integer("trace.steps", 3, {.min = 0, .max = 1000});
-  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill"});
+  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill", "infinity"});
   run.fault.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = 0, .max = 1 << 20}));
   run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
-  run.device = in.choice("device.kind", "cpu", {"cpu", "cuda"});
-  if (run.device == "cuda") {
-    in.reject(
-        "device.kind",
-        "the CUDA and NCCL back ends have not been run on a GPU yet, so training on them is refused; use \"cpu\"");
-  }
+  read_device(in, run);
   run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
   run.run_dir = in.text("run.dir", run.run_dir);
   check_rules(in, run);
@@ -238,7 +291,7 @@ RunConfig read_run_config(const std::filesystem::path& path, const std::vector<s
   }
   auto run = parse_run_config(std::move(document), world, vocab);
   if (!data_error.empty()) throw DataError(data_error);
-  if (run.data.train.empty())
+  if (run.data.train.empty() && run.device != "emulated")
     throw ConfigError(
         fmt::format("{}: data.train is missing: a token file made by 'orthant data prepare'", path.string()));
   return run;

@@ -32,6 +32,8 @@ struct TrainConfig {
   DType precision = DType::f32;
   double grad_clip = 1.0;           ///< 0: off
   std::int64_t validate_every = 0;  ///< steps; 0: at the end only
+  std::string checkpoint_activations = "none";  ///< none; full: blocks keep their input and run forward again
+  std::int64_t max_skipped_steps = 0;  ///< steps in a row that may be left out because they are not finite
   std::int64_t log_every = 10;
 };
 
@@ -42,15 +44,33 @@ struct DataConfig {
 };
 
 struct FsdpConfig {
-  int stage = 3;                   ///< 0: replicated weights (folder dp); 3: everything sharded
-  std::string residency = "auto";  ///< layer, chunk; auto: chunk when pp > 1, else layer
+  int stage = 3;  ///< 0: replicated weights (folder dp); 1: optimizer sharded, weights gathered once a step; 3: everything
+  std::string residency = "auto";     ///< layer, chunk; auto: chunk when pp > 1, else layer
+  bool reshard_after_forward = false;  ///< chunk: free and gather again stages that are not among the next ones
+  int resident_stages = 2;             ///< with reshard_after_forward: how many stages of a rank are gathered at once
+};
+
+struct PipelineConfig {
+  std::string schedule = "1f1b";      ///< a name, "file:PATH.csv", or "auto": the fastest by the profile
+  std::string profile;                ///< profile.json of an earlier run: costs for splitting, generating, choosing
+  int chunks = 0;                     ///< stages a rank; 0: what the schedule wants
+  std::vector<int> layers_per_stage;  ///< blocks; empty: split by cost
+  double memory_limit = 0;            ///< zb_search, auto: activations a rank may hold, in micro-batches; 0: pp
+  std::string post_validation = "auto";  ///< on, off; auto: on after ten unclipped steps
 };
 
 /// A fault to inject, for drills and tests; announced in the log.
 struct FaultConfig {
-  std::string kind = "none";  ///< none, throw, kill
+  std::string kind = "none";  ///< none, throw, kill, infinity (in the gradients)
   int rank = 0;
   std::int64_t step = 1;  ///< counted from 1, as in progress and metrics
+};
+
+/// device.kind = "emulated": what the devices are to take.
+struct EmulatedConfig {
+  std::vector<double> costs_ms = {10, 10, 10};  ///< F, I and W of a stage and micro-batch
+  double latency_ms = 0;                        ///< of a link between two ranks
+  double megabytes_per_s = 0;                   ///< of a link; 0: without a limit
 };
 
 struct TraceConfig {
@@ -64,7 +84,7 @@ struct RunConfig {
   TrainConfig train;
   FsdpConfig fsdp;
   bool sequence_parallel = true;         ///< [tp]; no effect with tp = 1
-  std::string schedule = "1f1b";         ///< [pipeline]
+  PipelineConfig pipeline;
   std::int64_t bucket_bytes = 25 << 20;  ///< [dp]
   optim::OptimizerOptions optimizer;
   optim::LrSchedule lr;
@@ -72,6 +92,7 @@ struct RunConfig {
   TraceConfig trace;
   FaultConfig fault;
   std::string device = "cpu";
+  EmulatedConfig emulated;               ///< [device]
   std::int64_t timeout_s = 600;          ///< [comm] longest time in which nothing at all finishes
   std::string run_dir = "runs/default";  ///< [run] a numbered folder is made in it
 
@@ -79,7 +100,7 @@ struct RunConfig {
 
   std::int64_t microbatches() const { return train.global_batch / (mesh.dp * train.micro_batch); }
   bool layer_residency() const {
-    return fsdp.stage != 0 && (fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1));
+    return fsdp.stage == 3 && (fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1));
   }
 };
 

@@ -15,6 +15,8 @@
 #include <orthant/core/data/batch_source.hpp>
 #include <orthant/core/stream/cpu_scheduler.hpp>
 #include <orthant/core/trace/chrome_trace.hpp>
+#include <orthant/launch/cost_profile.hpp>
+#include <orthant/launch/emulated_run.hpp>
 #include <orthant/launch/parallelize.hpp>
 #include <orthant/launch/stop_signal.hpp>
 #include <orthant/launch/trainer.hpp>
@@ -72,7 +74,7 @@ void write_trace(ParallelModel& model, RunFolder* folder) {
 
 std::string describe(const RunConfig& run) {
   return fmt::format(
-      "mesh pp{} x dp{} x tp{}, schedule {}, {}, {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.schedule,
+      "mesh pp{} x dp{} x tp{}, schedule {}, {}, {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.pipeline.schedule,
       run.fsdp.stage == 0
           ? "dp (replicated weights)"
           : fmt::format("fsdp stage {} ({} residency)", run.fsdp.stage, run.layer_residency() ? "layer" : "chunk"),
@@ -81,8 +83,9 @@ std::string describe(const RunConfig& run) {
 
 void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder& folder) {
   nlohmann::ordered_json json{{"mesh", {{"pp", run.mesh.pp}, {"dp", run.mesh.dp}, {"tp", run.mesh.tp}}},
-                              {"schedule", run.schedule},
+                              {"schedule", run.pipeline.schedule},
                               {"steps", summary.steps},
+                              {"skipped_steps", summary.skipped_steps},
                               {"stopped", summary.stopped},
                               {"loss", summary.last_loss},
                               {"tokens_per_s", summary.tokens_per_s}};
@@ -100,6 +103,12 @@ void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder&
 void announce_fault(const RunConfig& run) {
   if (run.fault.kind == "none") return;
   fmt::print("fault injection is on: {} on rank {} in step {}\n", run.fault.kind, run.fault.rank, run.fault.step);
+}
+
+/// What crosses a stage border for one micro-batch.
+std::int64_t message_bytes(const RunConfig& run) {
+  const auto rows = run.train.seq_len * run.train.micro_batch / (run.sequence_parallel ? run.mesh.tp : 1);
+  return rows * run.model.hidden * static_cast<std::int64_t>(size_of(run.train.precision));
 }
 
 /// One rank's run after the config was read. Declared so that the scheduler, with its threads, goes before what its
@@ -120,11 +129,15 @@ class RankRun {
                  .stop_requested = [] { return stop_requested() != 0; }} {}
 
   int execute(const TrainArguments& arguments) {
+    const auto plan = plan_pipeline(run_);
     mesh_.emplace(context_.fabric, scheduler_,
-                  mesh::MeshShape{.pp = run_.mesh.pp, .dp_shard = run_.mesh.dp, .tp = run_.mesh.tp});
+                  mesh::MeshShape{.pp = run_.mesh.pp, .dp_shard = run_.mesh.dp, .tp = run_.mesh.tp},
+                  plan.topology(run_.model.tie_embeddings));
     auto& control = *mesh_->control().collectives;
     comm::check_same(control, "the resolved config", std::hash<std::string>{}(run_.resolved), kStartTimeout);
-    model_ = parallelize(run_, *mesh_, context_, data_.reader(mesh_->dp_rank()));
+    agree_on_plan(plan, *mesh_, kStartTimeout);
+    const double message_us = measure_message_us(*mesh_, plan.topology(false), message_bytes(run_), kStartTimeout);
+    model_ = parallelize(run_, plan, *mesh_, context_, data_.reader(mesh_->dp_rank()));
     if (!arguments.load_weights.empty()) load_weights(*model_, arguments.load_weights);
 
     const bool first = context_.fabric.rank() == 0;
@@ -137,6 +150,7 @@ class RankRun {
       announce_fault(run_);
       folder.emplace(run_.run_dir);
       folder->write("config.toml", run_.resolved);
+      if (!plan.reason.empty()) fmt::print("{}\n", plan.reason);
       fmt::print("{}\nrun folder {}\n", describe(run_), folder->path().string());
     }
     auto* writer = folder ? &*folder : nullptr;
@@ -146,6 +160,8 @@ class RankRun {
                                          .reports = first});
 
     write_trace(*model_, writer);
+    const auto profile = profile_json(*model_, plan, message_us);
+    if (writer != nullptr) writer->write("profile.json", profile);
     if (writer != nullptr) write_summary(run_, summary, *writer);
     const int code = save(arguments, summary.stopped, writer);
     comm::barrier(control, context_.timeout);  // MPI is left together, after the slowest write
@@ -206,6 +222,7 @@ int train_command(const TrainArguments& arguments) {
     fabric.kill(static_cast<int>(code));
   };
   try {
+    if (run.device == "emulated") return emulated_run(run, fabric);
     rank_run.emplace(run, fabric);
     return rank_run->execute(arguments);
   } catch (const Error& error) {

@@ -33,6 +33,7 @@ class Results {
   Results(const ParallelModel& model, const TrainerOptions& options)
       : options_(options),
         total_(model.run().train.steps),
+        may_skip_(model.run().train.max_skipped_steps),
         progress_({.total_steps = total_, .log_every = model.run().train.log_every, .visible = options.reports}),
         last_(Clock::now()) {}
 
@@ -41,11 +42,7 @@ class Results {
     const auto now = Clock::now();
     const double ms = ms_between(last_, now);
     last_ = now;
-    if (!std::isfinite(result.loss) || !std::isfinite(result.grad_norm)) {
-      throw NonFiniteError(
-          fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight", step + 1,
-                      result.loss, result.grad_norm));
-    }
+    note_skipped(step, result);
     step_ms_.push_back(ms);
     summary.steps = step + 1;
     summary.last_loss = result.loss;
@@ -87,12 +84,32 @@ class Results {
   TrainSummary summary;
 
  private:
+  void note_skipped(std::int64_t step, const step::StepResult& result) {
+    if (result.finite) {
+      skipped_in_a_row_ = 0;
+      return;
+    }
+    const auto text = fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight",
+                                  step + 1, result.loss, result.grad_norm);
+    if (++skipped_in_a_row_ > may_skip_) throw NonFiniteError(text);
+    ++summary.skipped_steps;
+    progress_.line(text);
+  }
+
   const TrainerOptions& options_;
   std::int64_t total_;
+  std::int64_t may_skip_;
+  std::int64_t skipped_in_a_row_ = 0;
   Progress progress_;
   Clock::time_point last_;
   std::vector<double> step_ms_;
   double tokens_ = 0;
+};
+
+struct Submitted {
+  std::int64_t step;
+  double lr;
+  step::StepHandle handle;
 };
 
 }  // namespace
@@ -110,22 +127,35 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   };
   validate_now();
 
+  // With post-validation a step's result comes while the next one runs: it is taken one step later.
+  std::optional<Submitted> open;
+  const auto take = [&] {
+    if (!open) return;
+    results.take(open->step, open->lr, open->handle);
+    stopped = open->handle.wait().stop;
+    open.reset();
+  };
   for (std::int64_t step = 0; step < run.train.steps && !stopped; ++step) {
     if (step == run.trace.first_step && run.trace.steps > 0) tracer.enable();
     const double lr = optim::lr_at(run.lr, step + 1, run.train.steps);
     auto handle = model.submit_step(step, lr);
-    results.take(step, lr, handle);
-    if (step == 0 && !options.save_gradients.empty()) {
+    take();
+    open = {step, lr, handle};
+    const bool last = step + 1 == run.train.steps || stopped;
+    const bool due = run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0;
+    const bool saves = step == 0 && !options.save_gradients.empty();
+    if (last || due || saves) model.settle();
+    if (!model.is_open()) take();
+    if (saves) {
       model.drain();
       save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens),
                    options.save_gradients);
     }
     if (step + 1 == run.trace.first_step + run.trace.steps) tracer.disable();
-    stopped = handle.wait().stop;
-    const bool last = step + 1 == run.train.steps;
-    const bool due = run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0;
     if (!stopped && (last || due)) validate_now();
   }
+  model.settle();
+  take();
   model.drain();
   return results.finish();
 }

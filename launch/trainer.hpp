@@ -20,7 +20,8 @@ struct TrainerOptions {
 
 struct TrainSummary {
   std::int64_t steps = 0;  ///< done
-  bool stopped = false;    ///< on request, before the last step
+  std::int64_t skipped_steps = 0;  ///< of those, because they were not finite
+  bool stopped = false;            ///< on request, before the last step
   double last_loss = 0;
   std::optional<double> first_validation_loss;
   std::optional<double> last_validation_loss;

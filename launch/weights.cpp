@@ -25,9 +25,9 @@ std::vector<shard::LogicalParameter> all_parameters(const model::ModelConfig& co
   model::DenseFactory dense(config, {table, store});
   const step::LlamaProgram whole({.model = config,
                                   .rows = {.seq = 1, .batch = 1},
-                                  .stage = StageId{0},
-                                  .first = LayerId{0},
-                                  .last = LayerId{static_cast<int>(config.head_layer())}},
+                                  .stages = {{.stage = StageId{0},
+                                              .first = LayerId{0},
+                                              .last = LayerId{static_cast<int>(config.head_layer())}}}},
                                  dense, {table, store}, {});
   return table.parameters();
 }

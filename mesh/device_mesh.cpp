@@ -10,8 +10,6 @@
 namespace orthant::mesh {
 namespace {
 
-using Groups = std::vector<std::vector<int>>;
-
 void check(const MeshShape& shape, int ranks) {
   if (shape.size() != ranks) {
     throw ConfigError(
@@ -25,19 +23,17 @@ void check(const MeshShape& shape, int ranks) {
   }
 }
 
-/// First and last of every pipeline; one rank where there is one stage.
-Groups tie_groups(const MeshShape& shape) {
-  Groups groups;
-  for (const auto& stages : shape.groups(Axis::pp)) {
-    groups.push_back({stages.front()});
-    if (stages.size() > 1) groups.back().push_back(stages.back());
-  }
+/// Ranks of the same pipeline coordinate.
+std::vector<std::vector<int>> stage_groups(const MeshShape& shape) {
+  std::vector<std::vector<int>> groups(static_cast<std::size_t>(shape.pp));
+  for (int rank = 0; rank < shape.size(); ++rank) groups[static_cast<std::size_t>(shape.coordinate_of(rank).pp)].push_back(rank);
   return groups;
 }
 
 }  // namespace
 
-DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape)
+DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape,
+                       const PipelineTopology& topology)
     : fabric_(fabric),
       scheduler_(scheduler),
       shape_(shape),
@@ -49,12 +45,13 @@ DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const
 
   // The global order. It must not depend on the rank.
   control_ = make_lane("control", {all});
-  world_ = make_lane("world", {all});
+  stage_ = make_lane("stage", stage_groups(shape));
+  pp_ = make_lane("pp", shape.groups(Axis::pp));
   tp_ = make_lane("tp", shape.groups(Axis::tp));
   dp_gather_ = make_lane("dp_gather", shape.groups(Axis::dp));
   dp_reduce_ = make_lane("dp_reduce", shape.groups(Axis::dp));
-  tie_ = make_lane("tie", tie_groups(shape));
-  make_pipeline();
+  tie_ = make_lane("tie", tie_groups(topology));
+  make_pipeline(topology);
 }
 
 comm::Lane DeviceMesh::make_lane(const std::string& name, const Groups& groups) {
@@ -76,20 +73,36 @@ comm::ChannelLane DeviceMesh::make_channel(const std::string& name, int source, 
           scheduler_.add_stream(name + (rank_ == source ? " out" : " in"), stream::StreamKind::request)};
 }
 
-void DeviceMesh::make_pipeline() {
-  for (const auto& stages : shape_.groups(Axis::pp)) {
-    for (std::size_t s = 0; s + 1 < stages.size(); ++s) {
-      const auto activations = make_channel("activations", stages[s], stages[s + 1]);
-      const auto gradients = make_channel("gradients", stages[s + 1], stages[s]);
-      if (rank_ == stages[s]) {
-        pipeline_.activations_out = activations;
-        pipeline_.gradients_in = gradients;
-      } else if (rank_ == stages[s + 1]) {
-        pipeline_.activations_in = activations;
-        pipeline_.gradients_out = gradients;
-      }
+DeviceMesh::Groups DeviceMesh::tie_groups(const PipelineTopology& topology) const {
+  Groups groups;
+  for (const auto& pipeline : shape_.groups(Axis::pp)) {
+    for (const auto& tie : topology.ties) {
+      groups.emplace_back();
+      for (const int pp : tie) groups.back().push_back(pipeline[static_cast<std::size_t>(pp)]);
     }
   }
+  return groups;
+}
+
+void DeviceMesh::make_pipeline(const PipelineTopology& topology) {
+  for (const auto& ranks : shape_.groups(Axis::pp)) {
+    const auto rank_at = [&](int pp) { return ranks[static_cast<std::size_t>(pp)]; };
+    for (const PipelineEdge& edge : topology.edges) {
+      const auto lane =
+          make_channel(edge.gradient ? "gradients" : "activations", rank_at(edge.source), rank_at(edge.destination));
+      if (lane.channel != nullptr) pipeline_[edge] = lane;
+    }
+    for (int pp = 0; pp + 1 < shape_.pp; ++pp) {
+      const auto lane = make_channel("prefix", rank_at(pp), rank_at(pp + 1));
+      if (rank_ == rank_at(pp)) prefix_out_ = lane;
+      if (rank_ == rank_at(pp + 1)) prefix_in_ = lane;
+    }
+  }
+}
+
+comm::ChannelLane DeviceMesh::pipeline(const PipelineEdge& edge) const {
+  const auto lane = pipeline_.find(edge);
+  return lane == pipeline_.end() ? comm::ChannelLane{} : lane->second;
 }
 
 std::string DeviceMesh::text() const {

@@ -4,6 +4,7 @@
 // communicator of one rank is there.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,23 +13,19 @@
 #include <orthant/core/comm/lane.hpp>
 #include <orthant/core/stream/scheduler.hpp>
 #include <orthant/mesh/mesh_shape.hpp>
+#include <orthant/mesh/pipeline_topology.hpp>
 
 namespace orthant::mesh {
-
-/// What a stage exchanges with its neighbours. The channel is null where there is no such neighbour.
-struct PipelineLanes {
-  comm::ChannelLane activations_in;   ///< from the previous stage
-  comm::ChannelLane activations_out;  ///< to the next stage
-  comm::ChannelLane gradients_in;     ///< from the next stage
-  comm::ChannelLane gradients_out;    ///< to the previous stage
-};
 
 class DeviceMesh {
  public:
   /// Collective over all ranks of `fabric`, which outlives the mesh, as does `scheduler`.
   /// Throws ConfigError if the fabric does not have shape.size() ranks, or dp_replicate is not 1 (hybrid sharding is
   /// not built yet).
-  DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape);
+  DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape,
+             const PipelineTopology& topology);
+  DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape)
+      : DeviceMesh(fabric, scheduler, shape, chain_topology(shape.pp)) {}
 
   const MeshShape& shape() const { return shape_; }
   int rank() const { return rank_; }
@@ -42,17 +39,26 @@ class DeviceMesh {
   comm::Lane dp_gather() const { return dp_gather_; }
   /// Gradients over the whole dp axis; apart from dp_gather, so that gathers and reductions overlap.
   comm::Lane dp_reduce() const { return dp_reduce_; }
-  /// The first and the last stage at this dp and tp coordinate, for tied weights; no member on stages between.
+  /// The pipeline ranks at this dp and tp coordinate that hold the same weights (the topology's ties); null where there
+  /// are none.
   comm::Lane tie() const { return tie_; }
-  /// All ranks, for data: norms, losses, counts.
-  comm::Lane world() const { return world_; }
+  /// All ranks of this pipeline coordinate: sums of a stage's loss and norm.
+  comm::Lane stage() const { return stage_; }
+  /// Along the pipeline.
+  comm::Lane pp() const { return pp_; }
+  /// One direction along the pipeline, rank by rank, for prefix sums; null at its ends.
+  comm::ChannelLane prefix_in() const { return prefix_in_; }
+  comm::ChannelLane prefix_out() const { return prefix_out_; }
   /// All ranks, for the run itself: agreements, saves, stops. Never carries data, so it works while data is stuck.
   comm::Lane control() const { return control_; }
-  const PipelineLanes& pipeline() const { return pipeline_; }
+  /// This rank's end of an edge of the topology; null if it has none.
+  comm::ChannelLane pipeline(const PipelineEdge& edge) const;
 
  private:
-  comm::Lane make_lane(const std::string& name, const std::vector<std::vector<int>>& groups);
-  void make_pipeline();
+  using Groups = std::vector<std::vector<int>>;
+  comm::Lane make_lane(const std::string& name, const Groups& groups);
+  Groups tie_groups(const PipelineTopology& topology) const;
+  void make_pipeline(const PipelineTopology& topology);
   comm::ChannelLane make_channel(const std::string& name, int source, int destination);
 
   comm::Fabric& fabric_;
@@ -62,8 +68,9 @@ class DeviceMesh {
   Coordinate coordinate_;
   std::vector<std::unique_ptr<comm::Collectives>> communicators_;
   std::vector<std::unique_ptr<comm::Channel>> channels_;
-  comm::Lane tp_, dp_gather_, dp_reduce_, tie_, world_, control_;
-  PipelineLanes pipeline_;
+  comm::Lane tp_, dp_gather_, dp_reduce_, tie_, stage_, pp_, control_;
+  comm::ChannelLane prefix_in_, prefix_out_;
+  std::map<PipelineEdge, comm::ChannelLane> pipeline_;
 };
 
 }  // namespace orthant::mesh

@@ -21,6 +21,7 @@ using namespace std::chrono_literals;
 class MpiFabric::Core {
  public:
   explicit Core(const MpiOptions& options) : engine_(options.blocking_timeout) {
+    sends_.synchronous = options.synchronous_sends;
     engine_.call("MPI_Init_thread", [this, wake = options.wake] {
       runtime_.start();
       if (wake == MpiOptions::Wake::doorbell) runtime_.share_bells();
@@ -34,6 +35,7 @@ class MpiFabric::Core {
   int rank() const { return runtime_.rank(); }
   int size() const { return runtime_.size(); }
   bool aborted() const { return aborted_; }
+  std::int64_t open_requests() const { return sends_.open; }
   int next_tag() { return made_++; }
 
   std::shared_ptr<MpiGroup> make_group(const std::string& where, const std::vector<int>& members, int tag) {
@@ -42,8 +44,8 @@ class MpiFabric::Core {
       if (aborted_) throw CommError(why_);
       std::vector<Doorbell*> bells;
       for (const int member : members) bells.push_back(runtime_.bells()[static_cast<std::size_t>(member)]);
-      *made =
-          std::make_shared<MpiGroup>(runtime_.make_communicator(members, tag, where), where, members, std::move(bells));
+      *made = std::make_shared<MpiGroup>(runtime_.make_communicator(members, tag, where), where, members,
+                                         std::move(bells), sends_);
     });
     return *made;
   }
@@ -92,6 +94,7 @@ class MpiFabric::Core {
   }
 
   MpiRuntime runtime_;
+  MpiSends sends_;
   std::string why_;                   ///< progress thread only
   std::atomic<bool> aborted_{false};  ///< set there
   int made_ = 0;
@@ -157,6 +160,7 @@ MpiFabric::~MpiFabric() {
 
 int MpiFabric::rank() const { return core_->rank(); }
 int MpiFabric::size() const { return core_->size(); }
+std::int64_t MpiFabric::open_requests() const { return core_->open_requests(); }
 
 std::unique_ptr<Collectives> MpiFabric::make_collectives(const std::string& name, std::span<const int> members) {
   const int tag = core_->next_tag();

@@ -16,6 +16,8 @@ struct MpiOptions {
   /// for debugging.
   enum class Wake : std::uint8_t { doorbell, polling };
   Wake wake = Wake::doorbell;
+  /// Every send is an MPI_Issend, which ends only when its receive has begun: the strictest transport, for tests.
+  bool synchronous_sends = false;
   /// For what blocks inside MPI: its start, the making of a communicator, its end.
   std::chrono::milliseconds blocking_timeout{120'000};
 };
@@ -34,6 +36,9 @@ class MpiFabric final : public Fabric {
   std::unique_ptr<Collectives> make_collectives(const std::string& name, std::span<const int> members) override;
   std::unique_ptr<Channel> make_channel(const std::string& name, int source, int destination) override;
   void abort(const std::string& why) noexcept override;
+
+  /// Requests of this rank that MPI has not ended: 0 when nothing is under way.
+  std::int64_t open_requests() const;
 
   /// Ends all ranks of the run at once; the launcher passes `exit_code` on.
   [[noreturn]] void kill(int exit_code) noexcept;

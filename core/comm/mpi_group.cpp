@@ -36,8 +36,9 @@ void require_mpi(int code, const std::string& what) {
   if (code != MPI_SUCCESS) throw CommError(what + ": " + words_of(code));
 }
 
-MpiGroup::MpiGroup(MPI_Comm comm, std::string where, std::vector<int> members, std::vector<Doorbell*> bells)
-    : comm_(comm), where_(std::move(where)), members_(std::move(members)), bells_(std::move(bells)) {
+MpiGroup::MpiGroup(MPI_Comm comm, std::string where, std::vector<int> members, std::vector<Doorbell*> bells,
+                   MpiSends& sends)
+    : comm_(comm), where_(std::move(where)), members_(std::move(members)), bells_(std::move(bells)), sends_(sends) {
   require_mpi(MPI_Comm_rank(comm_, &rank_), where_);
 }
 
@@ -80,10 +81,11 @@ void MpiGroup::start(const Flow& flow, MPI_Request& request) {
   const auto& [operation, sequence, promise] = queue_.front();
   const int bytes = static_cast<int>(flow.bytes);
   const bool sends = flow.direction == Flow::Direction::out;
-  const int code = sends
-                       ? MPI_Isend(flow.data, bytes, MPI_BYTE, flow.peer, tag_of(operation, sequence), comm_, &request)
-                       : MPI_Irecv(flow.data, bytes, MPI_BYTE, flow.peer, MPI_ANY_TAG, comm_, &request);
+  const auto send = sends_.synchronous ? MPI_Issend : MPI_Isend;
+  const int code = sends ? send(flow.data, bytes, MPI_BYTE, flow.peer, tag_of(operation, sequence), comm_, &request)
+                         : MPI_Irecv(flow.data, bytes, MPI_BYTE, flow.peer, MPI_ANY_TAG, comm_, &request);
   if (code != MPI_SUCCESS) require_mpi(code, naming(flow));
+  ++sends_.open;
   Doorbell* bell = bells_[static_cast<std::size_t>(flow.peer)];
   if (sends && bell != nullptr) bell->ring();
 }
@@ -114,6 +116,7 @@ bool MpiGroup::test_oldest_round() {
       if (bell != nullptr && flow.bytes > kEagerBytes) bell->ring();
     }
     round.left -= static_cast<std::size_t>(done);
+    sends_.open -= done;
   }
   if (round.left > 0) return done > 0;
   plan_->finish(finished_++);
@@ -148,6 +151,7 @@ void MpiGroup::fail(const std::string& why) {
       if (round.requests[i] == MPI_REQUEST_NULL) continue;
       if (round.flows[i].direction == Flow::Direction::in) MPI_Cancel(&round.requests[i]);  // its buffer may go now
       MPI_Request_free(&round.requests[i]);
+      --sends_.open;
     }
   }
   rounds_.clear();

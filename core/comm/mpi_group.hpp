@@ -3,6 +3,8 @@
 // carried out with MPI_Isend and MPI_Irecv. Lives on the progress thread.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -18,6 +20,12 @@ namespace orthant::comm {
 /// Throws CommError("what: MPI's own words") unless `code` is MPI_SUCCESS.
 void require_mpi(int code, const std::string& what);
 
+/// What all groups of a rank share.
+struct MpiSends {
+  bool synchronous = false;              ///< MPI_Issend: a send ends only when its receive has begun
+  std::atomic<std::int64_t> open = 0;    ///< requests started and not ended, of receives too
+};
+
 class MpiGroup final : public Driven {
  public:
   struct Posted {
@@ -29,7 +37,8 @@ class MpiGroup final : public Driven {
   /// comm     with errors returned; not freed here, since freeing is a collective
   /// members  world ranks by position in the group
   /// bells    per member; null where it is on another host
-  MpiGroup(MPI_Comm comm, std::string where, std::vector<int> members, std::vector<Doorbell*> bells);
+  /// sends    outlives this
+  MpiGroup(MPI_Comm comm, std::string where, std::vector<int> members, std::vector<Doorbell*> bells, MpiSends& sends);
 
   void enqueue(Posted posted);
 
@@ -60,6 +69,7 @@ class MpiGroup final : public Driven {
   std::string where_;
   std::vector<int> members_;
   std::vector<Doorbell*> bells_;
+  MpiSends& sends_;
   int rank_ = 0;
 
   std::deque<Posted> queue_;  ///< the first is under way

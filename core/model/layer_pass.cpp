@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/core/model/layer_pass.hpp>
 
+#include <chrono>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
@@ -13,7 +14,9 @@ void LayerPass::weight_gradient(std::function<void(LayerPass&)> gradient) {
     return;
   }
   const at::NoGradGuard no_graph;
+  const auto begin = std::chrono::steady_clock::now();
   gradient(*this);
+  weight_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
 void LayerPass::run_deferred() {

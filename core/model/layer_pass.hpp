@@ -19,6 +19,7 @@ struct LayerPass {
   bool split = false;                                    ///< weight gradients wait for the W task
   bool training = true;                                  ///< false: no graph is kept
   std::deque<std::function<void(LayerPass&)>> deferred;  ///< weight gradients, in backward order
+  double weight_us = 0;                                  ///< spent on weight gradients that were not deferred
 
   /// Posts the next declared collective and returns its index for wait().
   int post(std::function<stream::Work()> start) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/core/step/llama_program.hpp>
 
+#include <algorithm>
+#include <chrono>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
@@ -17,7 +20,7 @@ at::Tensor rows_of_tokens(std::int64_t rows) { return at::empty({rows}, at::Tens
 
 }  // namespace
 
-LlamaProgram::LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, model::Parameters parameters,
+LlamaProgram::LlamaProgram(const RankSpec& spec, model::LayerFactory& factory, model::Parameters parameters,
                            BatchReader reader)
     : spec_(spec),
       local_rows_(spec.rows.rows() / factory.sequence_shards()),
@@ -25,81 +28,110 @@ LlamaProgram::LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, 
       reader_(std::move(reader)),
       rotary_(model::kernels::rotary_table(spec.rows.seq, spec.model.head_dim, spec.model.rope_theta,
                                            at::TensorOptions(model::scalar_type(spec.precision)))) {
-  const auto& config = spec_.model;
-  const UnitId norms{model::UnitIds::norms(config)};
-  const bool has_norms = spec_.last.value > 0;
-  layout_.stage = spec_.stage;
-  // A tied weight lives at both ends of the pipeline: the embedding's rank alone counts it in the norm and writes it to
-  // files.
-  const bool tied_apart = config.tie_embeddings && spec_.last.value - spec_.first.value < config.head_layer();
-  const auto declare_unit = [&](int id, std::string name, UnitKind kind, LayerId layer) {
-    parameters.table.add_unit(
-        {.id = UnitId{id},
-         .name = std::move(name),
-         .kind = kind,
-         .decays = kind != UnitKind::norms,
-         .counted = kind == UnitKind::norms ? spec_.counts_replicated : !(is_head(layer) && tied_apart),
-         .tensor_partial = kind == UnitKind::norms && factory.sequence_shards() > 1,
-         .tied = kind == UnitKind::embedding && tied_apart});
-  };
-  if (has_norms) declare_unit(norms.value, "norms", UnitKind::norms, {});
-
-  for (int id = spec_.first.value; id <= spec_.last.value; ++id) {
-    const LayerId layer{id};
-    if (is_embedding(layer)) {
-      declare_unit(model::UnitIds::embedding(), "embedding", UnitKind::embedding, layer);
-      embedding_ = factory.embedding(UnitId{model::UnitIds::embedding()}, "model.embed_tokens.weight");
-      layout_.layers.push_back({.layer = layer, .main = UnitId{model::UnitIds::embedding()}});
-    } else if (is_head(layer)) {
-      const UnitId unit{model::UnitIds::head(config)};
-      if (!parameters.table.has(unit)) {
-        declare_unit(unit.value, config.tie_embeddings ? "embedding" : "head",
-                     config.tie_embeddings ? UnitKind::embedding : UnitKind::head, layer);
-      }
-      head_.emplace(config, factory, parameters, spec_.rows);
-      layout_.layers.push_back({.layer = layer, .main = unit, .norms = norms});
-    } else {
-      const UnitId unit{model::UnitIds::block(id)};
-      declare_unit(unit.value, fmt::format("layers.{}", id - 1), UnitKind::block, layer);
-      blocks_.emplace_back(config, factory, parameters, layer, spec_.rows);
-      layout_.layers.push_back({.layer = layer, .main = unit, .norms = norms, .alternating = true});
-    }
+  const auto last_layer = std::ranges::max(spec_.stages, {}, &StageSpan::last).last;
+  if (last_layer.value > 0) {
+    parameters.table.add_unit({.id = UnitId{model::UnitIds::norms(spec_.model)},
+                               .name = "norms",
+                               .kind = UnitKind::norms,
+                               .decays = false,
+                               .counted = spec_.counts_replicated && spec_.counts_mirrored,
+                               .tensor_partial = factory.sequence_shards() > 1,
+                               .tied = spec_.mirrored});
   }
-  states_.resize(layout_.layers.size() * static_cast<std::size_t>(spec_.microbatches));
-  flows_.resize(static_cast<std::size_t>(spec_.microbatches));
+  // In the order of layers, not of stages: the two copies of a mirrored pipeline then lay everything out alike.
+  std::ranges::sort(spec_.stages, {}, &StageSpan::first);
+  for (const StageSpan& span : spec_.stages) {
+    layouts_.push_back({.stage = span.stage, .layers = {}});
+    flows_[span.stage].resize(static_cast<std::size_t>(spec_.microbatches));
+    for (int id = span.first.value; id <= span.last.value; ++id) declare_layer(span, LayerId{id}, factory, parameters);
+  }
+}
+
+void LlamaProgram::declare_layer(const StageSpan& span, LayerId layer, model::LayerFactory& factory,
+                                 model::Parameters parameters) {
+  const auto& config = spec_.model;
+  const auto declare_unit = [&](int id, std::string name, UnitKind kind) {
+    // A tied weight that lives at both ends of the pipeline is counted in the norm and written to files by the
+    // embedding's rank alone.
+    const bool tied_here = kind == UnitKind::embedding && spec_.tied_apart;
+    if (parameters.table.has(UnitId{id})) return UnitId{id};
+    parameters.table.add_unit({.id = UnitId{id},
+                               .name = std::move(name),
+                               .kind = kind,
+                               .counted = spec_.counts_mirrored && !(is_head(layer) && tied_here && !spec_.mirrored),
+                               .tied = tied_here || spec_.mirrored});
+    return UnitId{id};
+  };
+  const UnitId norms{model::UnitIds::norms(config)};
+  Layer& entry = layers_[layer.value];
+  entry.span = span;
+  entry.states.resize(static_cast<std::size_t>(spec_.microbatches));
+  if (is_embedding(layer)) {
+    const UnitId unit = declare_unit(model::UnitIds::embedding(), "embedding", UnitKind::embedding);
+    embedding_ = factory.embedding(unit, "model.embed_tokens.weight");
+    entry.units = {.layer = layer, .main = unit};
+  } else if (is_head(layer)) {
+    const UnitId unit = declare_unit(model::UnitIds::head(config), config.tie_embeddings ? "embedding" : "head",
+                                     config.tie_embeddings ? UnitKind::embedding : UnitKind::head);
+    head_.emplace(config, factory, parameters, spec_.rows);
+    entry.units = {.layer = layer, .main = unit, .norms = norms};
+  } else {
+    const UnitId unit = declare_unit(model::UnitIds::block(layer.value), fmt::format("layers.{}", layer.value - 1),
+                                     UnitKind::block);
+    entry.block.emplace(config, factory, parameters, layer, spec_.rows);
+    entry.units = {.layer = layer, .main = unit, .norms = norms, .alternating = true};
+  }
+  std::ranges::find(layouts_, span.stage, &train::StageLayout::stage)->layers.push_back(entry.units);
 }
 
 void LlamaProgram::begin(const StepInput& input) {
   input_ = input;
   loss_sum_ = 0;
-  tokens_ = 0;
 }
 
-LlamaProgram::LayerState& LlamaProgram::state(const Step& step) {
-  return states_[static_cast<std::size_t>((step.layer.value - spec_.first.value) * spec_.microbatches +
-                                          step.microbatch.value)];
+std::int64_t LlamaProgram::count_tokens() {
+  std::vector<std::int64_t> inputs(static_cast<std::size_t>(spec_.rows.rows())), targets(inputs.size());
+  std::int64_t tokens = 0;
+  for (MicrobatchId m{0}; m.value < spec_.microbatches; ++m.value) {
+    reader_(input_, m, inputs.data(), targets.data());
+    tokens += std::ranges::count_if(targets, [](std::int64_t target) { return target >= 0; });
+  }
+  return tokens;
+}
+
+LlamaProgram::Flow& LlamaProgram::flow(StageId stage, MicrobatchId microbatch) {
+  return flows_.at(stage)[static_cast<std::size_t>(microbatch.value)];
 }
 
 void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
-  auto& layer = state(step);
-  auto& flow = flows_[static_cast<std::size_t>(step.microbatch.value)];
-  layer.pass.scope = &scope;
-  layer.pass.posted = 0;
-  const auto& units = layout_.layers[static_cast<std::size_t>(step.layer.value - spec_.first.value)];
-  if (step.overwrite_main) store_.overwrite_gradients(units.main);
-  if (step.overwrite_norms) store_.overwrite_gradients(units.norms);
+  Layer& layer = at(step.layer);
+  LayerState& state = layer.states[static_cast<std::size_t>(step.microbatch.value)];
+  Flow& data = flow(step.stage, step.microbatch);
+  state.pass.scope = &scope;
+  state.pass.posted = 0;
+  state.pass.weight_us = 0;
+  if (step.overwrite_main) store_.overwrite_gradients(layer.units.main);
+  if (step.overwrite_norms) store_.overwrite_gradients(layer.units.norms);
+  const auto begin = std::chrono::steady_clock::now();
+  run_phase(step, state, data);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  if (input_.training) costs_.add(step.layer, step.phase, took.count(), std::exchange(state.pass.weight_us, 0));
+  if (step.phase == Phase::backward || step.phase == Phase::backward_weight) state = {};
+}
+
+void LlamaProgram::run_phase(const Step& step, LayerState& state, Flow& data) {
   switch (step.phase) {
     case Phase::forward:
-      return forward(step, layer, flow);
+      return forward(step, state, data);
     case Phase::backward_weight:
-      return backward_weight(step, layer, flow);
+      return backward_weight(step, state);
     case Phase::backward_input:
-      layer.pass.split = true;
-      return backward_input(step, layer, flow);
+      state.pass.split = true;
+      return backward_input(step, state, data);
     case Phase::backward:
-      layer.pass.split = false;
-      backward_input(step, layer, flow);
-      return backward_weight(step, layer, flow);
+      state.pass.split = false;
+      backward_input(step, state, data);
+      return backward_weight(step, state);
   }
 }
 
@@ -110,52 +142,60 @@ void LlamaProgram::read_batch(Flow& flow, MicrobatchId microbatch) {
           flow.targets.mutable_data_ptr<std::int64_t>());
 }
 
-void LlamaProgram::forward(const Step& step, LayerState& layer, Flow& flow) {
-  const at::AutoGradMode graph(input_.training && !is_embedding(step.layer));
-  layer.pass.training = input_.training;
+void LlamaProgram::forward(const Step& step, LayerState& state, Flow& flow) {
+  const bool keeps_graph = input_.training && (is_head(step.layer) || !spec_.checkpoint_blocks);
+  const at::AutoGradMode graph(keeps_graph && !is_embedding(step.layer));
+  state.pass.training = keeps_graph;
   if (is_embedding(step.layer)) {
     read_batch(flow, step.microbatch);
-    layer.input = flow.inputs;
-    flow.activation = embedding_->forward(flow.inputs, layer.pass);
+    state.input = flow.inputs;
+    flow.activation = embedding_->forward(flow.inputs, state.pass);
     return;
   }
-  layer.input = std::exchange(flow.activation, {}).detach();
-  layer.input.set_requires_grad(input_.training);
+  state.input = std::exchange(flow.activation, {}).detach();
+  state.input.set_requires_grad(input_.training);
   if (is_head(step.layer)) {
-    if (!is_embedding(spec_.first)) read_batch(flow, step.microbatch);
-    layer.output = head_->forward(layer.input, flow.targets, layer.pass);
-    loss_sum_ += layer.output.item<double>();
-    tokens_ += flow.targets.ge(0).sum().item<std::int64_t>();
+    if (!is_embedding(at(step.layer).span.first)) read_batch(flow, step.microbatch);
+    state.output = head_->forward(state.input, flow.targets, state.pass);
+    loss_sum_ += state.output.item<double>();
   } else {
-    auto& block = blocks_[static_cast<std::size_t>(step.layer.value - std::max(spec_.first.value, 1))];
-    layer.output = block.forward(layer.input, layer.pass, rotary_);
-    flow.activation = layer.output.detach();
+    state.output = at(step.layer).block->forward(state.input, state.pass, rotary_);
+    flow.activation = state.output.detach();
   }
-  if (!input_.training) layer = {};
+  if (!keeps_graph) state.output.reset();
+  if (!input_.training) state = {};
 }
 
-void LlamaProgram::backward_input(const Step& step, LayerState& layer, Flow& flow) {
+/// Activation checkpointing: the graph that forward() did not keep.
+void LlamaProgram::forward_again(const Step& step, LayerState& state) {
+  if (!spec_.checkpoint_blocks || is_head(step.layer)) return;
+  const at::AutoGradMode graph(true);
+  state.pass.training = true;
+  state.output = at(step.layer).block->forward(state.input, state.pass, rotary_);
+}
+
+void LlamaProgram::backward_input(const Step& step, LayerState& state, Flow& flow) {
   if (is_embedding(step.layer)) {  // tokens have no gradient: all of its backward is a weight gradient
-    layer.output_grad = std::exchange(flow.gradient, {});
+    state.output_grad = std::exchange(flow.gradient, {});
     return;
   }
+  forward_again(step, state);
   if (is_head(step.layer)) {
-    layer.output.backward();
+    state.output.backward();
   } else {
-    layer.output.backward(std::exchange(flow.gradient, {}));
+    state.output.backward(std::exchange(flow.gradient, {}));
   }
-  flow.gradient = layer.input.grad();
-  layer.output.reset();
-  layer.input.reset();
+  flow.gradient = state.input.grad();
+  state.output.reset();
+  state.input.reset();
 }
 
-void LlamaProgram::backward_weight(const Step& step, LayerState& layer, Flow&) {
+void LlamaProgram::backward_weight(const Step& step, LayerState& state) {
   if (is_embedding(step.layer)) {
-    embedding_->backward_weight(layer.output_grad, layer.input, layer.pass);
+    embedding_->backward_weight(state.output_grad, state.input, state.pass);
   } else {
-    layer.pass.run_deferred();
+    state.pass.run_deferred();
   }
-  layer = {};
 }
 
 LlamaProgram::Outline LlamaProgram::outline(Phase phase, LayerId layer) const {
@@ -165,22 +205,32 @@ LlamaProgram::Outline LlamaProgram::outline(Phase phase, LayerId layer) const {
   } else if (is_head(layer)) {
     head_->declare(phase, declaration);
   } else {
-    blocks_[static_cast<std::size_t>(layer.value - std::max(spec_.first.value, 1))].declare(phase, declaration);
+    const auto& block = *layers_.at(layer.value).block;
+    const bool forward_again = phase == Phase::backward || phase == Phase::backward_input;
+    if (spec_.checkpoint_blocks && forward_again) block.declare(Phase::forward, declaration);
+    block.declare(phase, declaration);
   }
   return {std::move(declaration.nested), std::move(declaration.segments)};
 }
 
-train::Held LlamaProgram::make_input(train::Payload payload, MicrobatchId microbatch) {
+at::Tensor& LlamaProgram::place(train::Payload payload, StageId stage, MicrobatchId microbatch) {
+  Flow& data = flow(stage, microbatch);
+  return payload == train::Payload::activation ? data.activation : data.gradient;
+}
+
+train::Held LlamaProgram::make_input(train::Payload payload, StageId stage, MicrobatchId microbatch) {
   auto tensor = at::empty({local_rows_, spec_.model.hidden}, at::TensorOptions(model::scalar_type(spec_.precision)));
-  auto& flow = flows_[static_cast<std::size_t>(microbatch.value)];
-  (payload == train::Payload::activation ? flow.activation : flow.gradient) = tensor;
+  place(payload, stage, microbatch) = tensor;
   return {span_of(tensor), std::make_shared<at::Tensor>(tensor)};
 }
 
-train::Held LlamaProgram::take_output(train::Payload payload, MicrobatchId microbatch) {
-  auto& flow = flows_[static_cast<std::size_t>(microbatch.value)];
-  auto tensor = std::exchange(payload == train::Payload::activation ? flow.activation : flow.gradient, {}).contiguous();
+train::Held LlamaProgram::take_output(train::Payload payload, StageId stage, MicrobatchId microbatch) {
+  auto tensor = std::exchange(place(payload, stage, microbatch), {}).contiguous();
   return {span_of(tensor), std::make_shared<at::Tensor>(tensor)};
+}
+
+void LlamaProgram::hand_over(train::Payload payload, StageId from, StageId to, MicrobatchId microbatch) {
+  place(payload, to, microbatch) = std::exchange(place(payload, from, microbatch), {});
 }
 
 }  // namespace orthant::step

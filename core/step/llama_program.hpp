@@ -1,29 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// LlamaProgram: this rank's layers as a StageProgram. Layer-stepped autograd: each layer's forward runs on a detached
+// LlamaProgram: the layers of this rank's stages as a StageProgram. Layer-stepped autograd: each layer's forward runs on a detached
 // input under a small graph of its own, and its backward is an explicit call. So all weight gradients of a layer are
 // written before anything of the previous layer starts, without hooks (what YaFSDP's gate guarantees).
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <orthant/core/model/llama.hpp>
+#include <orthant/core/step/cost_recorder.hpp>
 #include <orthant/core/train/stage_layout.hpp>
 #include <orthant/core/train/stage_program.hpp>
 
 namespace orthant::step {
 
+/// One pipeline stage: layer ids, both included.
+struct StageSpan {
+  StageId stage;
+  LayerId first;
+  LayerId last;
+};
+
 /// Which part of the model a rank holds, and in which precision it computes.
-struct StageSpec {
+struct RankSpec {
   model::ModelConfig model;
   model::RowShape rows;  ///< of one micro-batch, whole sequence
-  StageId stage;
-  LayerId first;  ///< layer ids of the stage, both included
-  LayerId last;
+  std::vector<StageSpan> stages;
   int microbatches = 1;
   DType precision = DType::f32;
   bool counts_replicated = true;  ///< this rank owns what its tensor-parallel peers hold too (norms)
+  /// How this rank's weights relate to those of other pipeline ranks.
+  bool tied_apart = false;     ///< embeddings are tied, and their two ends lie on different ranks
+  bool mirrored = false;       ///< DualPipe: another rank holds a copy of everything here
+  bool counts_mirrored = true;  ///< of the two copies this one is counted in the norm and written to files
+  bool checkpoint_blocks = false;  ///< blocks keep their input only, and run forward again in backward
 };
 
 /// What the micro-batches of a step are.
@@ -38,21 +51,27 @@ using BatchReader = std::function<void(const StepInput&, MicrobatchId, std::int6
 class LlamaProgram : public train::StageProgram {
  public:
   /// Declares units and parameters; allocates no weights.
-  LlamaProgram(const StageSpec& spec, model::LayerFactory& factory, model::Parameters parameters, BatchReader reader);
+  LlamaProgram(const RankSpec& spec, model::LayerFactory& factory, model::Parameters parameters, BatchReader reader);
 
   void run(const Step& step, stream::TaskScope& scope) override;
   Outline outline(Phase phase, LayerId layer) const override;
-  train::Held make_input(train::Payload payload, MicrobatchId) override;
-  train::Held take_output(train::Payload payload, MicrobatchId) override;
+  train::Held make_input(train::Payload payload, StageId, MicrobatchId) override;
+  train::Held take_output(train::Payload payload, StageId, MicrobatchId) override;
+  void hand_over(train::Payload payload, StageId from, StageId to, MicrobatchId) override;
 
   /// Body of the first compute task of a step: what the next micro-batches are; the loss starts from zero.
   void begin(const StepInput& input);
 
-  /// Sums since begin(); both 0 on stages without the head.
+  /// Since begin(); 0 on ranks without the head.
   double loss_sum() const { return loss_sum_; }
-  std::int64_t tokens() const { return tokens_; }
+  /// Targets that count, in all micro-batches of the step that begin() named: the data's, on any stage.
+  std::int64_t count_tokens();
 
-  const train::StageLayout& layout() const { return layout_; }
+  /// How long layers take in training. Only while nothing runs.
+  const CostRecorder& costs() const { return costs_; }
+
+  /// Of this rank's stages, in the order of their layers.
+  std::span<const train::StageLayout> layouts() const { return layouts_; }
 
  private:
   struct LayerState {  ///< one micro-batch in one layer, from F to B or W
@@ -68,28 +87,40 @@ class LlamaProgram : public train::StageProgram {
     at::Tensor gradient;
   };
 
+  /// What a layer of this rank is, apart from micro-batches.
+  struct Layer {
+    StageSpan span;
+    train::LayerUnits units;
+    std::optional<model::Block> block;  ///< unless it is the embedding or the head
+    std::vector<LayerState> states;     ///< per micro-batch
+  };
+
   bool is_embedding(LayerId layer) const { return layer.value == 0; }
   bool is_head(LayerId layer) const { return layer.value == spec_.model.head_layer(); }
-  LayerState& state(const Step& step);
+  void declare_layer(const StageSpan& span, LayerId layer, model::LayerFactory& factory, model::Parameters parameters);
+  Layer& at(LayerId layer) { return layers_.at(layer.value); }
+  Flow& flow(StageId stage, MicrobatchId microbatch);
+  at::Tensor& place(train::Payload payload, StageId stage, MicrobatchId microbatch);
+  void run_phase(const Step& step, LayerState& state, Flow& flow);
   void read_batch(Flow& flow, MicrobatchId microbatch);
   void forward(const Step& step, LayerState& state, Flow& flow);
+  void forward_again(const Step& step, LayerState& state);
   void backward_input(const Step& step, LayerState& state, Flow& flow);
-  void backward_weight(const Step& step, LayerState& state, Flow& flow);
+  void backward_weight(const Step& step, LayerState& state);
 
-  StageSpec spec_;
+  RankSpec spec_;
   std::int64_t local_rows_;
   model::ParameterStore& store_;
   BatchReader reader_;
-  train::StageLayout layout_;
+  std::vector<train::StageLayout> layouts_;
   model::kernels::RotaryTable rotary_;
   std::unique_ptr<model::Embedding> embedding_;
-  std::vector<model::Block> blocks_;
+  std::map<int, Layer> layers_;
   std::optional<model::Head> head_;
-  std::vector<LayerState> states_;
-  std::vector<Flow> flows_;
+  std::map<StageId, std::vector<Flow>> flows_;  ///< per micro-batch
   StepInput input_;
   double loss_sum_ = 0;
-  std::int64_t tokens_ = 0;
+  CostRecorder costs_;
 };
 
 }  // namespace orthant::step

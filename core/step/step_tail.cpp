@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/core/step/step_tail.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <orthant/core/model/tensor_span.hpp>
 #include <orthant/core/optim/gradient_norm.hpp>
 
 namespace orthant::step {
+
+using stream::content_of;
 
 StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::ParameterTable& table,
                    train::GradSync& sync, train::ShardStore& store, optim::Optimizer& optimizer, LlamaProgram& program,
@@ -19,7 +24,10 @@ StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::P
       optimizer_(optimizer),
       program_(program),
       options_(options),
-      stats_buffer_(scheduler.add_buffer("loss and norm")) {}
+      stage_buffer_(scheduler.add_buffer("loss and norm of the stage")),
+      known_buffer_(scheduler.add_buffer("loss and norm")),
+      before_buffer_(scheduler.add_buffer("loss and norm of the ranks before")),
+      whole_buffer_(scheduler.add_buffer("loss and norm of the pipeline")) {}
 
 void StepTail::all_reduce_gradient(optim::ShardState& shard, comm::Lane lane, const char* what) {
   const auto claim = store_.gradient(shard.unit);
@@ -47,72 +55,188 @@ void StepTail::tie() {
   }
 }
 
-StepHandle StepTail::norm() {
+StepHandle StepTail::norm(std::int64_t step, NormMode mode) {
+  mode_ = mode;
   std::vector<stream::Claim> gradients;
   for (const auto& shard : store_.shards()) gradients.push_back(store_.gradient(shard.unit));
-  return reduce_stats(std::move(gradients), true);
+  sum_over_stage(std::move(gradients), step, true);
+  if (mode == NormMode::barrier) {
+    sum_over_pipeline();
+    return result({known_buffer_, content_of("known", serial_)}, known_);
+  }
+  sum_up_to_here();
+  return result({whole_buffer_, content_of("whole", serial_)}, whole_);
 }
 
-StepHandle StepTail::loss_only() { return reduce_stats({}, false); }
+StepHandle StepTail::loss_only() {
+  sum_over_stage({}, -1, false);
+  sum_over_pipeline();
+  return result({known_buffer_, content_of("known", serial_)}, known_);
+}
 
-StepHandle StepTail::reduce_stats(std::vector<stream::Claim> reads, bool with_gradients) {
+void StepTail::sum_over_stage(std::vector<stream::Claim> reads, std::int64_t step, bool with_gradients) {
   ++serial_;
-  const auto local = stream::content_of("local stats", serial_), global = stream::content_of("global stats", serial_);
+  const auto here = content_of("of the rank", serial_), stage = content_of("of the stage", serial_);
   scheduler_.submit({.name = with_gradients ? "NORM" : "LOSS",
                      .stream = lanes_.compute,
                      .reads = std::move(reads),
-                     .writes = {{stats_buffer_, local}},
-                     .body = [this, with_gradients](stream::TaskScope&) {
-                       stats_ = {.stops = options_.stop_requested() ? 1.0 : 0.0};
+                     .writes = {{stage_buffer_, here}},
+                     .body = [this, step, with_gradients](stream::TaskScope&) {
+                       stage_ = {.stops = options_.stop_requested() ? 1.0 : 0.0};
                        if (options_.counts_loss) {
-                         stats_.loss_sum = program_.loss_sum();
-                         stats_.tokens = static_cast<double>(program_.tokens());
+                         stage_.loss_sum = program_.loss_sum();
+                         stage_.tokens = static_cast<double>(program_.count_tokens());
                        }
                        if (!with_gradients) return;
+                       const bool poisoned = options_.poisons(step);
                        for (const auto& shard : store_.shards()) {
-                         if (shard.counted) stats_.sum_of_squares += optim::sum_of_squares(shard.grad);
+                         if (poisoned) shard.grad.narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
+                         if (shard.counted) stage_.sum_of_squares += optim::sum_of_squares(shard.grad);
                        }
                      }});
-  scheduler_.submit({.name = "AR loss and norm",
-                     .stream = lanes_.world.stream,
-                     .reads = {{stats_buffer_, local}},
-                     .writes = {{stats_buffer_, global}},
+  scheduler_.submit({.name = "AR stage norm",
+                     .stream = lanes_.stage.stream,
+                     .reads = {{stage_buffer_, here}},
+                     .writes = {{stage_buffer_, stage}},
                      .start = [this] {
-                       return lanes_.world.collectives->all_reduce(
-                           {&stats_, sizeof stats_ / sizeof(double), DType::f64}, comm::Reduction::sum);
+                       return lanes_.stage.collectives->all_reduce(
+                           {&stage_, sizeof stage_ / sizeof(double), DType::f64}, comm::Reduction::sum);
                      }});
-  auto result = std::make_shared<StepResult>();
-  const auto task = scheduler_.submit({.name = "RESULT",
-                                       .stream = lanes_.compute,
-                                       .reads = {{stats_buffer_, global}},
-                                       .body = [this, result](stream::TaskScope&) {
-                                         const double tokens = std::max(stats_.tokens, 1.0);
-                                         result->tokens = static_cast<std::int64_t>(stats_.tokens);
-                                         result->loss = stats_.loss_sum / tokens;
-                                         result->grad_norm = std::sqrt(stats_.sum_of_squares) / tokens;
-                                         result->stop = stats_.stops > 0;
-                                       }});
-  return StepHandle(scheduler_, task, std::move(result));
 }
 
-void StepTail::update(std::int64_t step, double lr) {
-  const auto global = stream::content_of("global stats", serial_);
-  for (auto& shard : store_.shards()) {
-    const auto gradient = store_.gradient(shard.unit);
+/// The barrier: every rank waits for all. The sum is taken in rank order, as sum_up_to_here() takes it.
+void StepTail::sum_over_pipeline() {
+  scheduler_.submit({.name = "AR norm",
+                     .stream = lanes_.pp.stream,
+                     .reads = {{stage_buffer_, content_of("of the stage", serial_)}},
+                     .writes = {{known_buffer_, content_of("known", serial_)}},
+                     .start = [this] {
+                       known_ = stage_;
+                       return lanes_.pp.collectives->all_reduce(over_pipeline(known_), comm::Reduction::sum);
+                     }});
+}
+
+/// Post-validation: a rank adds its own to the sum of the ranks before it and goes on; the last rank's sum is the whole,
+/// and comes back while the next step has begun.
+void StepTail::sum_up_to_here() {
+  const stream::Claim before{before_buffer_, content_of("before", serial_)};
+  const stream::Claim known{known_buffer_, content_of("known", serial_)};
+  std::vector<stream::Claim> reads{{stage_buffer_, content_of("of the stage", serial_)}};
+  if (lanes_.prefix_in.channel != nullptr) {
+    scheduler_.submit({.name = "RECV prefix norm",
+                       .stream = lanes_.prefix_in.stream,
+                       .writes = {before},
+                       .start = [this] { return lanes_.prefix_in.channel->receive(over_pipeline(before_)); }});
+    reads.push_back(before);
+  }
+  scheduler_.submit({.name = "PREFIX NORM",
+                     .stream = lanes_.compute,
+                     .reads = std::move(reads),
+                     .writes = {known},
+                     .body = [this](stream::TaskScope&) {
+                       known_ = stage_;
+                       if (lanes_.prefix_in.channel == nullptr) return;
+                       known_.loss_sum = before_.loss_sum + stage_.loss_sum;
+                       known_.sum_of_squares = before_.sum_of_squares + stage_.sum_of_squares;
+                       known_.stops = before_.stops + stage_.stops;
+                     }});
+  if (lanes_.prefix_out.channel != nullptr) {
+    scheduler_.submit({.name = "SEND prefix norm",
+                       .stream = lanes_.prefix_out.stream,
+                       .reads = {known},
+                       .start = [this] { return lanes_.prefix_out.channel->send(over_pipeline(known_)); }});
+  }
+  scheduler_.submit({.name = "BC norm",
+                     .stream = lanes_.pp.stream,
+                     .reads = {known},
+                     .writes = {{whole_buffer_, content_of("whole", serial_)}},
+                     .start = [this] {
+                       whole_ = known_;
+                       return lanes_.pp.collectives->broadcast(over_pipeline(whole_), lanes_.pp.collectives->size() - 1);
+                     }});
+}
+
+/// On the pipeline's request stream, so that no computation waits for it.
+StepHandle StepTail::result(stream::Claim source, const Stats& stats) {
+  auto result = std::make_shared<StepResult>();
+  const auto task = scheduler_.submit({.name = "RESULT",
+                                       .stream = lanes_.pp.stream,
+                                       .reads = {source},
+                                       .start = [this, result, &stats] {
+                                         *result = judge(stats);
+                                         return stream::Work::done();
+                                       }});
+  handle_.emplace(scheduler_, task, std::move(result));
+  return *handle_;
+}
+
+StepResult StepTail::judge(const Stats& stats) const {
+  const double tokens = std::max(stats.tokens, 1.0);
+  StepResult result{.loss = stats.loss_sum / tokens,
+                    .grad_norm = std::sqrt(stats.sum_of_squares) / tokens,
+                    .tokens = static_cast<std::int64_t>(stats.tokens),
+                    .stop = stats.stops > 0};
+  result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  result.clipped = result.finite && scale(result) < 1.0;
+  return result;
+}
+
+double StepTail::scale(const StepResult& verdict) const {
+  return options_.grad_clip > 0 ? optim::clip_scale(verdict.grad_norm, options_.grad_clip) : 1.0;
+}
+
+/// One task a unit on the compute stream; its result is the unit's next weights. Those of an open step are replaced,
+/// whether anybody has read them or not.
+void StepTail::step_each(const char* name, std::function<void(optim::ShardState&, bool is_last)> body) {
+  auto& shards = store_.shards();
+  const auto replaced = std::exchange(ahead_, {});
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    auto& shard = shards[i];
+    std::vector<stream::Claim> reads{{known_buffer_, content_of("known", serial_)}, store_.gradient(shard.unit)};
+    if (!replaced.empty()) reads.push_back(replaced[i]);
     const auto weights = store_.next_weights(shard.unit);
-    scheduler_.submit({.name = "STEP " + table_.unit(shard.unit).name,
+    if (open_) ahead_.push_back(weights);
+    scheduler_.submit({.name = std::string(name) + " " + table_.unit(shard.unit).name,
                        .stream = lanes_.compute,
-                       .reads = {{stats_buffer_, global}, gradient},
+                       .reads = std::move(reads),
                        .writes = {weights},
-                       .body = [this, &shard, step, lr](stream::TaskScope&) {
-                         const double tokens = std::max(stats_.tokens, 1.0);
-                         const double norm = std::sqrt(stats_.sum_of_squares) / tokens;
-                         // A step that is not finite changes nothing, on any rank; the trainer stops the run.
-                         if (!std::isfinite(norm) || !std::isfinite(stats_.loss_sum)) return;
-                         const double clip = options_.grad_clip > 0 ? optim::clip_scale(norm, options_.grad_clip) : 1.0;
-                         optimizer_.step(shard, lr, step + 1, clip / tokens);
+                       .body = [&shard, body, is_last = &shard == &shards.back()](stream::TaskScope&) {
+                         body(shard, is_last);
                        }});
   }
+}
+
+void StepTail::update(double lr) {
+  lr_ = lr;
+  open_ = mode_ == NormMode::post_validation;
+  // A step that is not finite changes nothing, on any rank. Ahead of the norm, a sum that is above the limit already is
+  // no reason to step: the whole can only be larger.
+  step_each("STEP", [this, lr, ahead = open_](optim::ShardState& shard, bool is_last) {
+    const StepResult known = judge(known_);
+    if (ahead) copies_.save(shard);
+    if (!known.finite || (ahead && known.clipped)) return;
+    optimizer_.step(shard, lr, updates_ + 1, scale(known) / std::max(known_.tokens, 1.0));
+    if (is_last) ++updates_;
+  });
+}
+
+bool StepTail::settle() {
+  if (!open_) return true;
+  open_ = false;
+  const StepResult whole = handle_->wait();
+  if (whole.finite && !whole.clipped) {
+    ahead_.clear();
+    return true;
+  }
+  step_each(whole.finite ? "STEP AGAIN" : "ROLLBACK", [this, lr = lr_, whole](optim::ShardState& shard, bool is_last) {
+    const StepResult known = judge(known_);
+    const bool was_ahead = known.finite && !known.clipped;
+    const auto done_before = updates_ - (was_ahead ? 1 : 0);
+    copies_.restore(shard);
+    if (whole.finite) optimizer_.step(shard, lr, done_before + 1, scale(whole) / std::max(known_.tokens, 1.0));
+    if (is_last) updates_ = done_before + (whole.finite ? 1 : 0);
+  });
+  return false;
 }
 
 }  // namespace orthant::step

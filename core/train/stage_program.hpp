@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the pipeline executor runs: layers of this rank's stage as task bodies, and the memory that crosses stage
+// What the pipeline executor runs: layers of this rank's stages as task bodies, and the memory that crosses stage
 // borders. ATen-free, so that the executor can be tested (and run under a thread sanitizer) with a program made of
 // numbers.
 #pragma once
@@ -30,6 +30,7 @@ class StageProgram {
   /// phase that writes those gradients.
   struct Step {
     Phase phase = Phase::forward;
+    StageId stage;
     LayerId layer;
     MicrobatchId microbatch;
     bool overwrite_main = false;
@@ -45,13 +46,15 @@ class StageProgram {
   virtual Outline outline(Phase phase, LayerId layer) const = 0;
 
   // The next two run on whichever thread starts the message, while run() may be at work on other micro-batches or on
-  // the other payload of this one; what touches the same payload of the same micro-batch is ordered before or after
-  // them.
+  // the other payload of this one; what touches the same payload of the same stage and micro-batch is ordered before or
+  // after them.
 
-  /// Memory for a payload to be received for the micro-batch; it becomes the stage's input (or its output's gradient).
-  virtual Held make_input(Payload payload, MicrobatchId) = 0;
+  /// Memory for a payload to be received; it becomes the stage's input (or its output's gradient).
+  virtual Held make_input(Payload payload, StageId, MicrobatchId) = 0;
   /// The stage's output (or its input's gradient), to be sent; the program gives it up.
-  virtual Held take_output(Payload payload, MicrobatchId) = 0;
+  virtual Held take_output(Payload payload, StageId, MicrobatchId) = 0;
+  /// The output of `from` becomes the input of `to`, both of this rank (the turn of a V). On the compute stream.
+  virtual void hand_over(Payload payload, StageId from, StageId to, MicrobatchId) = 0;
 };
 
 }  // namespace orthant::train

@@ -15,8 +15,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using mesh::Axis;
+using mesh::chain_topology;
 using mesh::DeviceMesh;
 using mesh::MeshShape;
+using mesh::PipelineTopology;
 
 /// Only hands out streams: a mesh submits nothing.
 class StreamBook final : public stream::Scheduler {
@@ -45,9 +47,13 @@ void expect_lanes(comm::Fabric& fabric, const MeshShape& shape) {
   const DeviceMesh mesh(fabric, book, shape);
   const int me = fabric.rank();
   const auto whole = MeshShape{.dp_shard = shape.size()}.group(Axis::dp, 0);
-  EXPECT_EQ(members(mesh.world(), me), whole);
   EXPECT_EQ(members(mesh.control(), me), whole);
-  EXPECT_NE(mesh.world().collectives, mesh.control().collectives);
+  std::vector<int> same_stage;
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    if (shape.coordinate_of(rank).pp == mesh.coordinate().pp) same_stage.push_back(rank);
+  }
+  EXPECT_EQ(members(mesh.stage(), me), same_stage);
+  EXPECT_EQ(members(mesh.pp(), me), shape.group(Axis::pp, me));
   EXPECT_EQ(members(mesh.tp(), me), shape.group(Axis::tp, me));
   EXPECT_EQ(members(mesh.dp_gather(), me), shape.group(Axis::dp, me));
   EXPECT_EQ(members(mesh.dp_reduce(), me), shape.group(Axis::dp, me));
@@ -63,12 +69,14 @@ void expect_lanes(comm::Fabric& fabric, const MeshShape& shape) {
   }
 
   std::set<stream::StreamId> streams{mesh.tp().stream,  mesh.dp_gather().stream, mesh.dp_reduce().stream,
-                                     mesh.tie().stream, mesh.world().stream,     mesh.control().stream};
-  const auto& pipeline = mesh.pipeline();
-  for (const auto& lane :
-       {pipeline.activations_in, pipeline.activations_out, pipeline.gradients_in, pipeline.gradients_out}) {
-    if (lane.channel) streams.insert(lane.stream);
-  }
+                                     mesh.tie().stream, mesh.stage().stream,     mesh.pp().stream,
+                                     mesh.control().stream};
+  const auto add_stream = [&](const comm::ChannelLane& lane) {
+    if (lane.channel != nullptr) streams.insert(lane.stream);
+  };
+  for (const auto& edge : chain_topology(shape.pp).edges) add_stream(mesh.pipeline(edge));
+  add_stream(mesh.prefix_in());
+  add_stream(mesh.prefix_out());
   EXPECT_EQ(static_cast<int>(streams.size()), book.streams) << "every lane has a stream of its own";
 }
 
@@ -88,8 +96,11 @@ TEST(DeviceMesh, PassesActivationsDownAndGradientsUpThePipeline) {
   run_ranks(shape.size(), [&](comm::Fabric& fabric) {
     StreamBook book;
     const DeviceMesh mesh(fabric, book, shape);
-    const auto& [activations_in, activations_out, gradients_in, gradients_out] = mesh.pipeline();
     const int stage = mesh.coordinate().pp;
+    const auto activations_in = mesh.pipeline({stage - 1, stage, false});
+    const auto activations_out = mesh.pipeline({stage, stage + 1, false});
+    const auto gradients_in = mesh.pipeline({stage + 1, stage, true});
+    const auto gradients_out = mesh.pipeline({stage, stage - 1, true});
     EXPECT_EQ(activations_in.channel == nullptr, stage == 0);
     EXPECT_EQ(gradients_out.channel == nullptr, stage == 0);
     EXPECT_EQ(activations_out.channel == nullptr, stage == 2);
@@ -107,6 +118,25 @@ TEST(DeviceMesh, PassesActivationsDownAndGradientsUpThePipeline) {
     EXPECT_EQ(down, 100 * tp + static_cast<float>(stage + 1));  // began at stage 0 of the same tp
     const float up = pass_on(gradients_in.channel, gradients_out.channel);
     EXPECT_EQ(up, 100 * (4 + tp) + static_cast<float>(3 - stage));
+  });
+}
+
+TEST(DeviceMesh, MakesTheEdgesAndTiesOfItsTopology) {
+  const MeshShape shape{.pp = 4, .dp_shard = 2};
+  run_ranks(shape.size(), [&](comm::Fabric& fabric) {
+    StreamBook book;
+    const PipelineTopology ring{.edges = {{3, 0, false}, {0, 1, false}, {1, 0, false}}, .ties = {{0, 3}, {1, 2}}};
+    const DeviceMesh mesh(fabric, book, shape, ring);
+    const int pp = mesh.coordinate().pp;
+    EXPECT_EQ(mesh.pipeline({3, 0, false}).channel != nullptr, pp == 3 || pp == 0);
+    EXPECT_EQ(mesh.pipeline({1, 0, false}).channel != nullptr, pp < 2);
+    if (pp < 2) {
+      EXPECT_NE(mesh.pipeline({1, 0, false}).channel, mesh.pipeline({0, 1, false}).channel);
+    }
+    EXPECT_EQ(mesh.pipeline({0, 1, true}).channel, nullptr) << "not in the topology";
+    const auto pipeline = shape.group(Axis::pp, fabric.rank());
+    const std::vector<int> pair{pipeline[std::min(pp, 3 - pp)], pipeline[std::max(pp, 3 - pp)]};
+    EXPECT_EQ(members(mesh.tie(), fabric.rank()), pair);
   });
 }
 

@@ -40,17 +40,19 @@ void run(comm::Fabric& fabric) {
   std::vector<int> all(static_cast<std::size_t>(fabric.size()));
   std::iota(all.begin(), all.end(), 0);
   const int me = fabric.rank();
-  expect_members(mesh.world(), me, all);
+  expect_members(mesh.stage(), me, me < fabric.size() / 2 ? std::vector<int>(all.begin(), all.begin() + fabric.size() / 2)
+                                                          : std::vector<int>(all.begin() + fabric.size() / 2, all.end()));
+  expect_members(mesh.pp(), me, shape.group(Axis::pp, me));
   expect_members(mesh.control(), me, all);
   expect_members(mesh.tp(), me, shape.group(Axis::tp, me));
   expect_members(mesh.dp_gather(), me, shape.group(Axis::dp, me));
   expect_members(mesh.dp_reduce(), me, shape.group(Axis::dp, me));
   expect_members(mesh.tie(), me, shape.group(Axis::pp, me));  // two stages: the first and the last
 
-  const auto& [activations_in, activations_out, gradients_in, gradients_out] = mesh.pipeline();
+  const int pp = mesh.coordinate().pp;
   float token = 0;
-  pass_token(activations_in.channel, activations_out.channel, token);
-  pass_token(gradients_in.channel, gradients_out.channel, token);
+  pass_token(mesh.pipeline({pp - 1, pp, false}).channel, mesh.pipeline({pp, pp + 1, false}).channel, token);
+  pass_token(mesh.pipeline({pp + 1, pp, true}).channel, mesh.pipeline({pp, pp - 1, true}).channel, token);
   if (token != (mesh.coordinate().pp == 0 ? 4.0F : 3.0F))
     throw std::runtime_error("the token lost its way at " + mesh.text());
   comm::barrier(*mesh.control().collectives, 60s);

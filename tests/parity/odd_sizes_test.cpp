@@ -43,7 +43,7 @@ void check(RunConfig one, const Case& cell, const Tolerance& tolerance) {
   const auto want = run_trajectory(one);
   auto run = one;
   run.mesh = cell.mesh;
-  run.schedule = cell.schedule;
+  run.pipeline.schedule = cell.schedule;
   run.fsdp = {.stage = 3, .residency = cell.residency};
   expect_parity(run_trajectory(run), want, tolerance);
 }

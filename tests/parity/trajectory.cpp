@@ -63,39 +63,52 @@ double relative_difference(const at::Tensor& a, const at::Tensor& b) {
   return difference == 0 ? 0 : difference / std::max(size, 1e-300);
 }
 
-Trajectory run_trajectory(const RunConfig& run) {
-  Trajectory out;
-  run_ranks(run.mesh.world(), [&](comm::Fabric& fabric) {
-    trace::Tracer tracer;
-    std::optional<mesh::DeviceMesh> mesh;
-    std::unique_ptr<ParallelModel> model;  // declared before the scheduler: its threads end first
-    stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60), .on_failure = [&](std::exception_ptr) {
-                                      fabric.abort("a task of a rank failed");
-                                    }});
-    const RankContext context{.fabric = fabric,
-                              .scheduler = scheduler,
-                              .tracer = tracer,
-                              .compute = scheduler.add_stream("compute", stream::StreamKind::compute)};
-    mesh.emplace(fabric, scheduler, mesh::MeshShape{.pp = run.mesh.pp, .dp_shard = run.mesh.dp, .tp = run.mesh.tp});
-    model = parallelize(run, *mesh, context, reader_of(run, mesh->dp_rank()));
+Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment& treatment) {
+  const auto plan = plan_pipeline(run);
+  trace::Tracer tracer;
+  std::optional<mesh::DeviceMesh> mesh;
+  std::unique_ptr<ParallelModel> model;  // declared before the scheduler: its threads end first
+  stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60), .on_failure = [&](std::exception_ptr) {
+                                    fabric.abort("a task of a rank failed");
+                                  }});
+  const RankContext context{.fabric = fabric,
+                            .scheduler = scheduler,
+                            .tracer = tracer,
+                            .compute = scheduler.add_stream("compute", stream::StreamKind::compute)};
+  mesh.emplace(fabric, scheduler, mesh::MeshShape{.pp = run.mesh.pp, .dp_shard = run.mesh.dp, .tp = run.mesh.tp},
+               plan.topology(run.model.tie_embeddings));
+  model = parallelize(run, plan, *mesh, context, reader_of(run, mesh->dp_rank()));
 
-    auto initial = gather(*model, &optim::ShardState::master);
-    Tensors gradients;
-    std::vector<double> losses, norms;
-    for (std::int64_t step = 0; step < run.train.steps; ++step) {
-      auto handle = model->submit_step(step, optim::lr_at(run.lr, step + 1, run.train.steps));
-      const auto& result = handle.wait();
-      losses.push_back(result.loss);
-      norms.push_back(result.grad_norm);
-      if (step == 0) {
-        model->drain();
-        gradients = gather(*model, &optim::ShardState::grad, 1.0 / static_cast<double>(result.tokens));
-      }
-    }
+  Trajectory out;
+  out.initial = gather(*model, &optim::ShardState::master);
+  std::vector<step::StepHandle> handles;
+  for (std::int64_t step = 0; step < run.train.steps; ++step) {
+    if (step == treatment.leave_out_step) continue;
+    handles.push_back(model->submit_step(step, optim::lr_at(run.lr, step + 1, run.train.steps)));
+    if (step > 0) continue;
+    const auto tokens = static_cast<double>(handles.back().wait().tokens);
     model->drain();
-    auto final = gather(*model, &optim::ShardState::master);
-    if (fabric.rank() == 0)
-      out = {std::move(initial), std::move(gradients), std::move(final), std::move(losses), std::move(norms)};
+    out.gradients = gather(*model, &optim::ShardState::grad, 1.0 / tokens);
+  }
+  model->settle();
+  model->drain();
+  out.final = gather(*model, &optim::ShardState::master);
+  if (treatment.wants_moments) {
+    for (const auto& [name, value] : gather(*model, &optim::ShardState::exp_avg)) out.moments[name + " 1"] = value;
+    for (const auto& [name, value] : gather(*model, &optim::ShardState::exp_avg_sq)) out.moments[name + " 2"] = value;
+  }
+  for (const auto& handle : handles) {
+    out.losses.push_back(handle.wait().loss);
+    out.norms.push_back(handle.wait().grad_norm);
+  }
+  return out;
+}
+
+Trajectory run_trajectory(const RunConfig& run, const Treatment& treatment) {
+  Trajectory out;
+  run_ranks(static_cast<int>(run.mesh.world()), [&](comm::Fabric& fabric) {
+    auto mine = train_on(fabric, run, treatment);
+    if (fabric.rank() == 0) out = std::move(mine);
   });
   return out;
 }

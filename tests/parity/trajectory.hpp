@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <orthant/core/comm/fabric.hpp>
 #include <orthant/launch/run_config.hpp>
 
 namespace orthant::tests {
@@ -18,12 +19,23 @@ struct Trajectory {
   Tensors initial;
   Tensors gradients;  ///< of step 1: of the mean loss, before clipping
   Tensors final;
+  Tensors moments;  ///< first and second, after all steps
   std::vector<double> losses;
   std::vector<double> norms;
 };
 
-/// Trains run.train.steps steps on run.mesh.world() threads. Tokens are a pure function of (step, sample, position).
-Trajectory run_trajectory(const launch::RunConfig& run);
+/// What may be done to a run.
+struct Treatment {
+  std::int64_t leave_out_step = -1;  ///< 0-based: this step is not submitted at all
+  bool wants_moments = false;
+};
+
+/// Trains run.train.steps steps on the ranks of `fabric`. Collective; every rank gets the whole.
+/// Tokens are a pure function of (step, sample, position).
+Trajectory train_on(comm::Fabric& fabric, const launch::RunConfig& run, const Treatment& treatment = {});
+
+/// The same with run.mesh.world() threads.
+Trajectory run_trajectory(const launch::RunConfig& run, const Treatment& treatment = {});
 
 /// |a - b| / |b| in fp64; 0 when both are zero.
 double relative_difference(const at::Tensor& a, const at::Tensor& b);

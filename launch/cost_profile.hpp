@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cost profile of a run: how long each layer's F, I and W and a message between stages take. Written to profile.json
+// in the run folder; read back with pipeline.profile, to split layers and to make and choose schedules.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <orthant/core/step/cost_recorder.hpp>
+#include <orthant/launch/parallel_model.hpp>
+#include <orthant/pipeline/cost/costs.hpp>
+
+namespace orthant::launch {
+
+struct CostProfile {
+  std::vector<step::LayerCost> layers;  ///< 0 embedding, 1..L blocks, L+1 head
+  double message_us = 0;                ///< one activation from stage to stage
+};
+
+/// What one message of `bytes` takes, by round trips over each pair of neighbouring pipeline ranks; 0 with one rank.
+/// Collective over the pipeline, while nothing else runs. The same on all ranks.
+double measure_message_us(const mesh::DeviceMesh& mesh, const mesh::PipelineTopology& topology, std::int64_t bytes,
+                          std::chrono::milliseconds timeout);
+
+/// The profile as JSON, on every rank: layers, sums for each stage, message. Collective over the control group.
+std::string profile_json(ParallelModel& model, const PipelinePlan& plan, double message_us);
+
+/// Throws  ConfigError when the file cannot be read, is no profile, or is of a model with another number of layers.
+CostProfile read_profile(const std::filesystem::path& path, std::int64_t blocks);
+
+/// Sums over the layers of each stage.
+pipeline::Costs stage_costs(const CostProfile& profile, const std::vector<step::StageSpan>& stages);
+
+}  // namespace orthant::launch

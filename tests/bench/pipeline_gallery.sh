@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Makes the pictures and the table of the pipeline gallery: schedules on emulated devices, predicted above measured.
+#   bash tests/bench/pipeline_gallery.sh [FOLDER]        default: pipeline/gallery; run it on an idle machine
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+out="${1:-pipeline/gallery}"
+mkdir -p "$out"
+export OMP_NUM_THREADS=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+ranks=4
+for schedule in 1f1b interleaved zb_h1 zb_v v_half dualpipe_v; do
+  costs=10,10,8,1  # ms: F, I, W of a chunk, link
+  case "$schedule" in 1f1b|zb_h1) costs=20,20,16,1 ;; esac  # one stage a rank: twice the layers
+  mpirun --oversubscribe --bind-to none -n $ranks build/orthant bench pipeline --schedule "$schedule" --stages $ranks \
+    --microbatches $((3 * ranks)) --costs "$costs" --svg "$out/$schedule.svg"
+done
+{
+  echo "p = 4, m = 12, F = I = W = 1 a chunk, no message cost:"
+  echo
+  build/orthant schedule compare --stages 4 --microbatches 12 --markdown
+  echo
+  echo "p = 8, m = 24, a chunk F, I, W = 10, 10, 8, message 1:"
+  echo
+  build/orthant schedule compare --stages 8 --microbatches 24 --costs 10,10,8,1 --markdown
+} > "$out/table.md"
+cat "$out/table.md"
