@@ -126,22 +126,27 @@ int print(const BenchArguments& arguments, const SchedulePlan& plan, const Bench
   if (arguments.json) {
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{} on {} emulated ranks ({}), {} micro-batches\n", plan.lowered.name, plan.lowered.ranks.size(), transport,
-               plan.lowered.microbatches);
+    fmt::print("{} on {} emulated ranks ({}), {} micro-batches\n", plan.lowered.name, plan.lowered.ranks.size(),
+               transport, plan.lowered.microbatches);
     fmt::print("  predicted {:10.2f} ms a step\n  measured  {:10.2f} ms (median of {}), {:+.2f} %\n",
                json["predicted_ms"].get<double>(), json["measured_ms"].get<double>(), bench.emulation.steps.size(),
                100 * (json["measured_over_predicted"].get<double>() - 1));
-    fmt::print("  ideal     {:10.2f} ms\n  peak activations predicted {}, measured {}\n", json["ideal_ms"].get<double>(),
-               json["peak_activations_predicted"].dump(), json["peak_activations_measured"].dump());
+    fmt::print("  ideal     {:10.2f} ms\n  peak activations predicted {}, measured {}\n",
+               json["ideal_ms"].get<double>(), json["peak_activations_predicted"].dump(),
+               json["peak_activations_measured"].dump());
   }
   if (!bench.busy()) return static_cast<int>(ExitCode::done);
-  fmt::print(stderr, "orthant: machine busy: sleepers wake up {:.2f} ms late (99 of 100 within it; {} ms is the limit); the "
-             "figures are not to be trusted\n", bench.noise_ms, kNoiseLimitMs);
+  fmt::print(stderr,
+             "orthant: machine busy: sleepers wake up {:.2f} ms late (99 of 100 within it; {} ms is the limit); the "
+             "figures are not to be trusted\n",
+             bench.noise_ms, kNoiseLimitMs);
   return static_cast<int>(ExitCode::internal);
 }
 
 int bench_pipeline(const BenchArguments& arguments) {
-  const SchedulePlan plan = plan_schedule(arguments.schedule);
+  ScheduleOptions schedule = arguments.schedule;
+  if (schedule.bandwidth == 0) schedule.message_bytes = 0;  // of any size, they take the latency alone
+  const SchedulePlan plan = plan_schedule(schedule);
   EmulationOptions options{.costs_ms = plan.costs,
                            .link = {.latency_us = plan.costs.message * 1e3, .bytes_per_us = 0},
                            .steps = arguments.steps,
@@ -171,8 +176,9 @@ void add_bench_command(CLI::App& app, int& code) {
   bench->require_subcommand(1);
   const auto arguments = std::make_shared<BenchArguments>();
   auto* command = bench->add_subcommand(
-      "pipeline", "a schedule on emulated devices: the real executor, where computations sleep. Costs in ms. Ranks are "
-                  "threads, or processes under mpirun -n STAGES");
+      "pipeline",
+      "a schedule on emulated devices: the real executor, where computations sleep. Costs in ms. Ranks are "
+      "threads, or processes under mpirun -n STAGES");
   add_shape_options(*command, arguments->schedule);
   add_cost_options(*command, arguments->schedule);
   command->add_option("--steps", arguments->steps, "measured steps")->capture_default_str();

@@ -28,15 +28,17 @@ std::optional<CostProfile> profile_of(const RunConfig& run) {
 void check_sum(const RunConfig& run, const std::vector<int>& blocks) {
   const auto sum = std::accumulate(blocks.begin(), blocks.end(), std::int64_t{0});
   if (sum != run.model.layers) {
-    throw ConfigError(fmt::format("pipeline.layers_per_stage = [{}] sums to {}; the model has {} layers (embedding and head "
-                                  "are not counted)",
-                                  fmt::join(blocks, ", "), sum, run.model.layers));
+    throw ConfigError(
+        fmt::format("pipeline.layers_per_stage = [{}] sums to {}; the model has {} layers (embedding and head "
+                    "are not counted)",
+                    fmt::join(blocks, ", "), sum, run.model.layers));
   }
   for (std::size_t s = 1; s + 1 < blocks.size(); ++s) {
     if (blocks[s] == 0) {
-      throw ConfigError(fmt::format("pipeline.layers_per_stage: stage {} has no layer; only the first and the last, which "
-                                    "have the embedding and the head, may have 0",
-                                    s));
+      throw ConfigError(
+          fmt::format("pipeline.layers_per_stage: stage {} has no layer; only the first and the last, which "
+                      "have the embedding and the head, may have 0",
+                      s));
     }
   }
 }
@@ -108,8 +110,9 @@ double peak_microbatches(const pipeline::Schedule& schedule) {
 ChosenSchedule least_predicted(const RunConfig& run, const CostProfile& profile) {
   const double limit = run.pipeline.memory_limit > 0 ? run.pipeline.memory_limit : run.mesh.pp;
   std::optional<ChosenSchedule> best;
-  std::string table = fmt::format("schedule = \"auto\": predicted step time with {}; at most {:g} micro-batches of activations a rank\n",
-                                  run.pipeline.profile, limit);
+  std::string table = fmt::format(
+      "schedule = \"auto\": predicted step time with {}; at most {:g} micro-batches of activations a rank\n",
+      run.pipeline.profile, limit);
   for (const std::string_view name : pipeline::schedule_names()) {
     for (const int chunks : pipeline::possible_chunks(name)) {
       const auto label = fmt::format("{}{}", name, chunks > 1 ? fmt::format(" x{}", chunks) : "");
@@ -117,8 +120,8 @@ ChosenSchedule least_predicted(const RunConfig& run, const CostProfile& profile)
         auto candidate = generated(run, profile, std::string(name), chunks);
         const double peak = peak_microbatches(candidate.schedule);
         const bool fits = peak <= limit + 1e-9;
-        table += fmt::format("  {:<20} {:>10.3f} ms  {:>6.2f} micro-batches{}\n", label, candidate.predicted_us / 1e3, peak,
-                             fits ? "" : "  over the limit");
+        table += fmt::format("  {:<20} {:>10.3f} ms  {:>6.2f} micro-batches{}\n", label, candidate.predicted_us / 1e3,
+                             peak, fits ? "" : "  over the limit");
         if (fits && (!best || candidate.predicted_us < best->predicted_us)) best = std::move(candidate);
       } catch (const ConfigError& error) {
         table += fmt::format("  {:<20} not possible: {}\n", label, error.what());
@@ -136,7 +139,8 @@ ChosenSchedule choose_schedule(const RunConfig& run) {
   const auto profile = profile_of(run);
   if (run.pipeline.schedule.starts_with(kFile)) return from_file(run, profile);
   if (run.pipeline.schedule != "auto") return generated(run, profile, run.pipeline.schedule, run.pipeline.chunks);
-  if (!profile) throw ConfigError("schedule = \"auto\" compares measured costs; set pipeline.profile to the profile.json of a run");
+  if (!profile)
+    throw ConfigError("schedule = \"auto\" compares measured costs; set pipeline.profile to the profile.json of a run");
   return least_predicted(run, *profile);
 }
 

@@ -13,10 +13,10 @@
 namespace orthant::launch {
 
 struct ChosenSchedule {
-  pipeline::Schedule schedule;           ///< compute operations only, or lowered (from a file with messages)
-  std::vector<step::StageSpan> stages;   ///< layers of every stage of one copy
-  std::string reason;                    ///< "auto": a table of the candidates; what a file's reader had to note; or ""
-  double predicted_us = 0;               ///< step time of the compute operations; 0 without a profile
+  pipeline::Schedule schedule;          ///< compute operations only, or lowered (from a file with messages)
+  std::vector<step::StageSpan> stages;  ///< layers of every stage of one copy
+  std::string reason;                   ///< "auto": a table of the candidates; what a file's reader had to note; or ""
+  double predicted_us = 0;              ///< step time of the compute operations; 0 without a profile
 };
 
 /// Throws  ConfigError with the rule that the config breaks.

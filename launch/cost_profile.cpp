@@ -30,7 +30,8 @@ double half_round_trip_us(const mesh::DeviceMesh& mesh, const mesh::PipelineEdge
     if (me == edge.source) {
       mesh.pipeline(edge).channel->send(span).wait(timeout);
       mesh.pipeline(back).channel->receive(span).wait(timeout);
-      trips_us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / 2);
+      trips_us.push_back(std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() /
+                         2);
     } else if (me == edge.destination) {
       mesh.pipeline(edge).channel->receive(span).wait(timeout);
       mesh.pipeline(back).channel->send(span).wait(timeout);
@@ -91,20 +92,22 @@ std::string profile_json(ParallelModel& model, const PipelinePlan& plan, double 
 
 CostProfile read_profile(const std::filesystem::path& path, std::int64_t blocks) {
   std::ifstream file(path);
-  if (!file) throw ConfigError(fmt::format("{} cannot be read; a run writes profile.json in its run folder", path.string()));
+  if (!file)
+    throw ConfigError(fmt::format("{} cannot be read; a run writes profile.json in its run folder", path.string()));
   CostProfile profile;
   try {
     const auto json = Json::parse(file);
     profile.message_us = json.at("message_us").get<double>();
     for (const auto& layer : json.at("layers")) profile.layers.push_back(layer_cost(layer));
   } catch (const nlohmann::json::exception& error) {
-    throw ConfigError(fmt::format("{} is no cost profile: {}; take the profile.json of a run folder", path.string(),
-                                  error.what()));
+    throw ConfigError(
+        fmt::format("{} is no cost profile: {}; take the profile.json of a run folder", path.string(), error.what()));
   }
   if (static_cast<std::int64_t>(profile.layers.size()) != blocks + 2) {
-    throw ConfigError(fmt::format("{} has {} layers with embedding and head, the model has {}; take the profile of a run "
-                                  "of this model",
-                                  path.string(), profile.layers.size(), blocks + 2));
+    throw ConfigError(
+        fmt::format("{} has {} layers with embedding and head, the model has {}; take the profile of a run "
+                    "of this model",
+                    path.string(), profile.layers.size(), blocks + 2));
   }
   return profile;
 }

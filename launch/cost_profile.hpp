@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cost profile of a run: how long each layer's F, I and W and a message between stages take. Written to profile.json
-// in the run folder; read back with pipeline.profile, to split layers and to make and choose schedules.
+// The cost profile of a run: how long each layer's F, I and W and a message between stages take. Written to
+// profile.json in the run folder; read back with pipeline.profile, to split layers and to make and choose schedules.
 #pragma once
 
 #include <filesystem>

@@ -22,7 +22,8 @@ EmulationOptions options_of(const RunConfig& run) {
           .steps = static_cast<int>(run.train.steps)};
 }
 
-void report(const RunConfig& run, const PipelinePlan& plan, const EmulationOptions& options, const Emulation& emulation) {
+void report(const RunConfig& run, const PipelinePlan& plan, const EmulationOptions& options,
+            const Emulation& emulation) {
   RunFolder folder(run.run_dir);
   folder.write("config.toml", run.resolved);
   for (std::size_t step = 0; step < emulation.steps.size(); ++step) {
@@ -40,16 +41,17 @@ void report(const RunConfig& run, const PipelinePlan& plan, const EmulationOptio
                                                       {"ideal_step_ms", predicted.timing.ideal},
                                                       {"peak_activations_predicted", predicted.timing.peak},
                                                       {"peak_activations_measured", emulation.peak_activations}}
-                                   .dump(2) +
+                                       .dump(2) +
                                    "\n");
   const auto compute = compute_only(plan.training);
   folder.write("timeline.svg", pipeline::svg({pipeline::panel_of("predicted", plan.training, predicted),
                                               {.title = "measured", .compute = compute, .ops = measured.ops}},
                                              {.width = 0, .time_unit = "ms"}));
-  fmt::print("schedule {} on {} emulated devices: predicted {:.2f} ms a step, measured {:.2f} ms (median of {}, {:+.2f} %)\n"
-             "run folder {}\n",
-             run.pipeline.schedule, run.mesh.pp, predicted.timing.makespan, measured.makespan_ms, emulation.steps.size(),
-             100 * (measured.makespan_ms / predicted.timing.makespan - 1), folder.path().string());
+  fmt::print(
+      "schedule {} on {} emulated devices: predicted {:.2f} ms a step, measured {:.2f} ms (median of {}, {:+.2f} %)\n"
+      "run folder {}\n",
+      run.pipeline.schedule, run.mesh.pp, predicted.timing.makespan, measured.makespan_ms, emulation.steps.size(),
+      100 * (measured.makespan_ms / predicted.timing.makespan - 1), folder.path().string());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run with device.kind = "emulated": the config's schedule on its mesh, with computations that sleep for the times that
-// [device] gives. Trains nothing; measures what the engine would make of such devices.
+// A run with device.kind = "emulated": the config's schedule on its mesh, with computations that sleep for the times
+// that [device] gives. Trains nothing; measures what the engine would make of such devices.
 #pragma once
 
 #include <orthant/core/comm/fabric.hpp>
@@ -8,9 +8,8 @@
 
 namespace orthant::launch {
 
-/// Runs train.steps steps and leaves a run folder: metrics.jsonl (step_ms), summary.json and timeline.svg (predicted and
-/// measured). Collective over the ranks of the mesh.
-/// Returns an exit code.
+/// Runs train.steps steps and leaves a run folder: metrics.jsonl (step_ms), summary.json and timeline.svg (predicted
+/// and measured). Collective over the ranks of the mesh. Returns an exit code.
 int emulated_run(const RunConfig& run, comm::Fabric& fabric);
 
 }  // namespace orthant::launch

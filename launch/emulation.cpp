@@ -51,7 +51,8 @@ class SleepingProgram final : public train::StageProgram {
   void run(const Step& step, stream::TaskScope&) override {
     const auto begin = Clock::now();
     const double ms = cost_of(kind_of(step.phase), options_.costs_ms.of(schedule_, step.stage));
-    stream::sleep_until(begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms)));
+    stream::sleep_until(begin +
+                        std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double, std::milli>(ms)));
     times_.push_back({begin, Clock::now()});
   }
   Outline outline(Phase, LayerId) const override { return {}; }
@@ -115,9 +116,10 @@ struct EmulatedRank {
         .program = program,
         .lifecycle = *parameters,
         .grads = *parameters,
-        .routes = pipeline::routes_of(
-            lowered, fabric.rank(),
-            [&](const pipeline::ChannelKey& key) { return mesh->pipeline({key.source, key.destination, key.gradient}); }),
+        .routes = pipeline::routes_of(lowered, fabric.rank(),
+                                      [&](const pipeline::ChannelKey& key) {
+                                        return mesh->pipeline({key.source, key.destination, key.gradient});
+                                      }),
         .slots = lowered.slots,
         .tail = [](const pipeline::LayerTask&) {},
         .layer_name = [](LayerId) { return std::string(); },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Emulated devices: the real executor, scheduler and transport, but a computation sleeps for its given time, and a link
-// takes its given time (core/comm/paced_fabric.hpp). So a laptop measures how the engine itself schedules eight devices.
-// Nothing here asks the simulator: a computation starts when its stream gets to it.
+// takes its given time (core/comm/paced_fabric.hpp). So a laptop measures how the engine itself schedules eight
+// devices. Nothing here asks the simulator: a computation starts when its stream gets to it.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@
 namespace orthant::launch {
 
 struct EmulationOptions {
-  pipeline::Costs costs_ms;         ///< per stage and micro-batch, in ms; `message` is not used
-  comm::Link link;                  ///< between any two ranks
+  pipeline::Costs costs_ms;  ///< per stage and micro-batch, in ms; `message` is not used
+  comm::Link link;           ///< between any two ranks
   std::int64_t message_bytes = 4096;
-  int steps = 5;                    ///< measured, after one that is not
-  bool late_receives = false;       ///< post each receive only when the computation before its reader has ended
+  int steps = 5;               ///< measured, after one that is not
+  bool late_receives = false;  ///< post each receive only when the computation before its reader has ended
 };
 
 /// One step as it ran: of each rank, its compute operations in order, in ms from the first begin.

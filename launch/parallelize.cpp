@@ -110,20 +110,20 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
 
   auto& data_parallel = *parts->data_parallel;
   parts->optimizer = optim::make_optimizer(run.optimizer);
-  parts->tail = std::make_unique<step::StepTail>(
-      context.scheduler,
-      step::TailLanes{.compute = context.compute,
-                      .tp = mesh.tp(),
-                      .tie = mesh.tie(),
-                      .stage = mesh.stage(),
-                      .pp = mesh.pp(),
-                      .prefix_in = mesh.prefix_in(),
-                      .prefix_out = mesh.prefix_out()},
-      parts->table, data_parallel.sync, data_parallel.store, *parts->optimizer, *parts->program,
-      step::TailOptions{.grad_clip = run.train.grad_clip,
-                        .counts_loss = mesh.coordinate().tp == 0,
-                        .stop_requested = context.stop_requested,
-                        .poisons = poison_of(run.fault, mesh.rank())});
+  parts->tail = std::make_unique<step::StepTail>(context.scheduler,
+                                                 step::TailLanes{.compute = context.compute,
+                                                                 .tp = mesh.tp(),
+                                                                 .tie = mesh.tie(),
+                                                                 .stage = mesh.stage(),
+                                                                 .pp = mesh.pp(),
+                                                                 .prefix_in = mesh.prefix_in(),
+                                                                 .prefix_out = mesh.prefix_out()},
+                                                 parts->table, data_parallel.sync, data_parallel.store,
+                                                 *parts->optimizer, *parts->program,
+                                                 step::TailOptions{.grad_clip = run.train.grad_clip,
+                                                                   .counts_loss = mesh.coordinate().tp == 0,
+                                                                   .stop_requested = context.stop_requested,
+                                                                   .poisons = poison_of(run.fault, mesh.rank())});
   parts->executor = std::make_unique<pipeline::Executor>(pipeline::ExecutorParts{
       .scheduler = context.scheduler,
       .compute = context.compute,

@@ -53,7 +53,8 @@ PipelinePlan plan_pipeline(const RunConfig& run) {
 
 std::vector<step::StageSpan> PipelinePlan::stages_of(int pp_rank) const {
   std::vector<step::StageSpan> result;
-  for (const StageId stage : training.stages_of(pp_rank)) result.push_back(stages[static_cast<std::size_t>(stage.value)]);
+  for (const StageId stage : training.stages_of(pp_rank))
+    result.push_back(stages[static_cast<std::size_t>(stage.value)]);
   return result;
 }
 

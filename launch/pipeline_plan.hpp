@@ -15,12 +15,12 @@
 namespace orthant::launch {
 
 struct PipelinePlan {
-  pipeline::Schedule training;           ///< lowered
-  pipeline::Schedule validation;         ///< lowered
-  std::vector<step::StageSpan> stages;   ///< of every stage, copies included
+  pipeline::Schedule training;          ///< lowered
+  pipeline::Schedule validation;        ///< lowered
+  std::vector<step::StageSpan> stages;  ///< of every stage, copies included
   pipeline::ResidencyPolicy residency;
-  std::string reason = {};   ///< why this schedule, where that was the run's to choose
-  double predicted_us = 0;   ///< step time of the compute operations by the cost profile; 0 without one
+  std::string reason = {};  ///< why this schedule, where that was the run's to choose
+  double predicted_us = 0;  ///< step time of the compute operations by the cost profile; 0 without one
 
   std::vector<step::StageSpan> stages_of(int pp_rank) const;
   /// The pipeline rank that holds the same weights (DualPipe's other copy); -1: none does.

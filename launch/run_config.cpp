@@ -143,6 +143,12 @@ void read_optimizer(ConfigReader& in, RunConfig& run) {
   s.min_ratio = in.number("lr_schedule.min_ratio", 0.1, {.min = 0.0, .max = 1.0});
 }
 
+bool is_known_schedule(const std::string& schedule) {
+  const auto names = pipeline::schedule_names();
+  return schedule == "auto" || schedule.starts_with("file:") ||
+         std::find(names.begin(), names.end(), schedule) != names.end();
+}
+
 void check_rules(ConfigReader& in, const RunConfig& run) {
   const auto& m = run.model;
   const auto tp = run.mesh.tp;
@@ -167,14 +173,21 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   if (run.fault.rank >= run.mesh.world()) {
     in.reject("fault.rank", fmt::format("the run has {} ranks, counted from 0", run.mesh.world()), {"mesh.dp"});
   }
+  const bool fills = !run.pipeline.layers_per_stage.empty() || m.layers >= run.mesh.pp;
+  if (!fills) {
+    in.reject("mesh.pp",
+              fmt::format("{} layers cannot fill {} pipeline stages; use pp <= {}", m.layers, run.mesh.pp, m.layers),
+              {"model.layers"});
+  }
   const auto per_step = run.mesh.dp * run.train.micro_batch;
-  if (run.train.global_batch % per_step != 0) {
+  const bool divides = run.train.global_batch % per_step == 0;
+  if (!divides) {
     in.reject("train.global_batch",
               fmt::format("global_batch = {} is not divisible by dp * micro_batch = {} * {}; use a multiple of {}",
                           run.train.global_batch, run.mesh.dp, run.train.micro_batch, per_step),
               {"mesh.dp", "train.micro_batch"});
-    return;
   }
+  if (!fills || !divides || !is_known_schedule(run.pipeline.schedule)) return;
   try {
     plan_pipeline(run);
   } catch (const ConfigError& error) {
@@ -212,21 +225,21 @@ void read_device(ConfigReader& in, RunConfig& run) {
   e.latency_ms = in.number("device.latency_ms", e.latency_ms, {.min = 0, .max = 1e6});
   e.megabytes_per_s = in.number("device.megabytes_per_s", e.megabytes_per_s, {.min = 0, .max = 1e9});
   if (run.device == "emulated" && run.mesh.dp * run.mesh.tp > 1) {
-    in.reject("device.kind", fmt::format("dp * tp = {}; emulated devices stand on the pipeline axis alone, use dp = tp = 1",
-                                         run.mesh.dp * run.mesh.tp),
+    in.reject("device.kind",
+              fmt::format("dp * tp = {}; emulated devices stand on the pipeline axis alone, use dp = tp = 1",
+                          run.mesh.dp * run.mesh.tp),
               {"mesh.dp", "mesh.tp"});
   }
 }
 
 void read_pipeline(ConfigReader& in, PipelineConfig& p) {
-  const auto given = in.text("pipeline.schedule", p.schedule);
-  if (given.starts_with("file:")) {
-    p.schedule = given;
-  } else {
+  p.schedule = in.text("pipeline.schedule", p.schedule);
+  if (!is_known_schedule(p.schedule)) {
     const auto names = pipeline::schedule_names();
-    std::vector<std::string> allowed(names.begin(), names.end());
-    allowed.insert(allowed.end(), {"auto", "file:PATH.csv"});
-    p.schedule = in.choice("pipeline.schedule", p.schedule, allowed);
+    const auto nearest = config::nearest_name(p.schedule, {names.begin(), names.end()});
+    in.reject("pipeline.schedule",
+              fmt::format("one of {}, \"auto\", \"file:PATH.csv\" is wanted{}", fmt::join(names, ", "),
+                          nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
   }
   p.profile = in.text("pipeline.profile", "");
   p.chunks = static_cast<int>(in.integer("pipeline.chunks", 0, {.min = 0, .max = 1 << 16}));

@@ -30,10 +30,10 @@ struct TrainConfig {
   std::int64_t seq_len = 256;
   std::uint64_t seed = 1;
   DType precision = DType::f32;
-  double grad_clip = 1.0;           ///< 0: off
-  std::int64_t validate_every = 0;  ///< steps; 0: at the end only
+  double grad_clip = 1.0;                       ///< 0: off
+  std::int64_t validate_every = 0;              ///< steps; 0: at the end only
   std::string checkpoint_activations = "none";  ///< none; full: blocks keep their input and run forward again
-  std::int64_t max_skipped_steps = 0;  ///< steps in a row that may be left out because they are not finite
+  std::int64_t max_skipped_steps = 0;           ///< steps in a row that may be left out because they are not finite
   std::int64_t log_every = 10;
 };
 
@@ -44,18 +44,19 @@ struct DataConfig {
 };
 
 struct FsdpConfig {
-  int stage = 3;  ///< 0: replicated weights (folder dp); 1: optimizer sharded, weights gathered once a step; 3: everything
-  std::string residency = "auto";     ///< layer, chunk; auto: chunk when pp > 1, else layer
+  int stage =
+      3;  ///< 0: replicated weights (folder dp); 1: optimizer sharded, weights gathered once a step; 3: everything
+  std::string residency = "auto";      ///< layer, chunk; auto: chunk when pp > 1, else layer
   bool reshard_after_forward = false;  ///< chunk: free and gather again stages that are not among the next ones
   int resident_stages = 2;             ///< with reshard_after_forward: how many stages of a rank are gathered at once
 };
 
 struct PipelineConfig {
-  std::string schedule = "1f1b";      ///< a name, "file:PATH.csv", or "auto": the fastest by the profile
-  std::string profile;                ///< profile.json of an earlier run: costs for splitting, generating, choosing
-  int chunks = 0;                     ///< stages a rank; 0: what the schedule wants
-  std::vector<int> layers_per_stage;  ///< blocks; empty: split by cost
-  double memory_limit = 0;            ///< zb_search, auto: activations a rank may hold, in micro-batches; 0: pp
+  std::string schedule = "1f1b";         ///< a name, "file:PATH.csv", or "auto": the fastest by the profile
+  std::string profile;                   ///< profile.json of an earlier run: costs for splitting, generating, choosing
+  int chunks = 0;                        ///< stages a rank; 0: what the schedule wants
+  std::vector<int> layers_per_stage;     ///< blocks; empty: split by cost
+  double memory_limit = 0;               ///< zb_search, auto: activations a rank may hold, in micro-batches; 0: pp
   std::string post_validation = "auto";  ///< on, off; auto: on after ten unclipped steps
 };
 
@@ -83,7 +84,7 @@ struct RunConfig {
   MeshConfig mesh;
   TrainConfig train;
   FsdpConfig fsdp;
-  bool sequence_parallel = true;         ///< [tp]; no effect with tp = 1
+  bool sequence_parallel = true;  ///< [tp]; no effect with tp = 1
   PipelineConfig pipeline;
   std::int64_t bucket_bytes = 25 << 20;  ///< [dp]
   optim::OptimizerOptions optimizer;

@@ -27,7 +27,8 @@ std::vector<int> split_blocks(const std::vector<double>& costs, int stages) {
   };
   // worst[s][b]: the dearest of stages s.. that hold the blocks from b on, at best; every stage holds one at least.
   const auto none = std::numeric_limits<double>::infinity();
-  std::vector worst(static_cast<std::size_t>(stages) + 1, std::vector<double>(static_cast<std::size_t>(blocks) + 1, none));
+  std::vector worst(static_cast<std::size_t>(stages) + 1,
+                    std::vector<double>(static_cast<std::size_t>(blocks) + 1, none));
   std::vector choice(worst.size(), std::vector<int>(worst.front().size()));
   worst[static_cast<std::size_t>(stages)][static_cast<std::size_t>(blocks)] = 0;
   for (int s = stages - 1; s >= 0; --s) {

@@ -13,9 +13,8 @@ namespace orthant::launch {
 /// counted in multiplications. For a run that was not measured.
 std::vector<double> estimated_layer_costs(const model::ModelConfig& model, std::int64_t seq_len);
 
-/// Blocks of each stage, by the costs of all layers; the embedding goes to the first stage, the head to the last. Of equal
-/// splits, the one with more layers on earlier stages.
-/// costs  L + 2 of them; 1 <= stages <= L.
+/// Blocks of each stage, by the costs of all layers; the embedding goes to the first stage, the head to the last. Of
+/// equal splits, the one with more layers on earlier stages. costs  L + 2 of them; 1 <= stages <= L.
 std::vector<int> split_blocks(const std::vector<double>& costs, int stages);
 
 /// Spans of the stages that hold these numbers of blocks.

@@ -19,7 +19,7 @@ struct TrainerOptions {
 };
 
 struct TrainSummary {
-  std::int64_t steps = 0;  ///< done
+  std::int64_t steps = 0;          ///< done
   std::int64_t skipped_steps = 0;  ///< of those, because they were not finite
   bool stopped = false;            ///< on request, before the last step
   double last_loss = 0;

@@ -23,12 +23,11 @@ std::vector<shard::LogicalParameter> all_parameters(const model::ModelConfig& co
   shard::ParameterTable table;
   model::ParameterStore store;
   model::DenseFactory dense(config, {table, store});
-  const step::LlamaProgram whole({.model = config,
-                                  .rows = {.seq = 1, .batch = 1},
-                                  .stages = {{.stage = StageId{0},
-                                              .first = LayerId{0},
-                                              .last = LayerId{static_cast<int>(config.head_layer())}}}},
-                                 dense, {table, store}, {});
+  const step::LlamaProgram whole(
+      {.model = config,
+       .rows = {.seq = 1, .batch = 1},
+       .stages = {{.stage = StageId{0}, .first = LayerId{0}, .last = LayerId{static_cast<int>(config.head_layer())}}}},
+      dense, {table, store}, {});
   return table.parameters();
 }
 

@@ -26,7 +26,8 @@ void check(const MeshShape& shape, int ranks) {
 /// Ranks of the same pipeline coordinate.
 std::vector<std::vector<int>> stage_groups(const MeshShape& shape) {
   std::vector<std::vector<int>> groups(static_cast<std::size_t>(shape.pp));
-  for (int rank = 0; rank < shape.size(); ++rank) groups[static_cast<std::size_t>(shape.coordinate_of(rank).pp)].push_back(rank);
+  for (int rank = 0; rank < shape.size(); ++rank)
+    groups[static_cast<std::size_t>(shape.coordinate_of(rank).pp)].push_back(rank);
   return groups;
 }
 

@@ -22,8 +22,8 @@ void require_mpi(int code, const std::string& what);
 
 /// What all groups of a rank share.
 struct MpiSends {
-  bool synchronous = false;              ///< MPI_Issend: a send ends only when its receive has begun
-  std::atomic<std::int64_t> open = 0;    ///< requests started and not ended, of receives too
+  bool synchronous = false;            ///< MPI_Issend: a send ends only when its receive has begun
+  std::atomic<std::int64_t> open = 0;  ///< requests started and not ended, of receives too
 };
 
 class MpiGroup final : public Driven {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // PacedFabric: a decorator whose channels take the time of a given link, over whatever transport lies below. A message
-// arrives when its link would have delivered it, counted from the later of: its send was posted, its receive was posted.
-// Both moments are read from the host's monotonic clock, so all ranks must be on one host, and the transport below must
-// be faster than the link. Collectives pass through unpaced.
+// arrives when its link would have delivered it, counted from the later of: its send was posted, its receive was
+// posted. Both moments are read from the host's monotonic clock, so all ranks must be on one host, and the transport
+// below must be faster than the link. Collectives pass through unpaced.
 #pragma once
 
 #include <memory>

@@ -76,8 +76,8 @@ void LlamaProgram::declare_layer(const StageSpan& span, LayerId layer, model::La
     head_.emplace(config, factory, parameters, spec_.rows);
     entry.units = {.layer = layer, .main = unit, .norms = norms};
   } else {
-    const UnitId unit = declare_unit(model::UnitIds::block(layer.value), fmt::format("layers.{}", layer.value - 1),
-                                     UnitKind::block);
+    const UnitId unit =
+        declare_unit(model::UnitIds::block(layer.value), fmt::format("layers.{}", layer.value - 1), UnitKind::block);
     entry.block.emplace(config, factory, parameters, layer, spec_.rows);
     entry.units = {.layer = layer, .main = unit, .norms = norms, .alternating = true};
   }

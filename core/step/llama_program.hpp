@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// LlamaProgram: the layers of this rank's stages as a StageProgram. Layer-stepped autograd: each layer's forward runs on a detached
-// input under a small graph of its own, and its backward is an explicit call. So all weight gradients of a layer are
-// written before anything of the previous layer starts, without hooks (what YaFSDP's gate guarantees).
+// LlamaProgram: the layers of this rank's stages as a StageProgram. Layer-stepped autograd: each layer's forward runs
+// on a detached input under a small graph of its own, and its backward is an explicit call. So all weight gradients of
+// a layer are written before anything of the previous layer starts, without hooks (what YaFSDP's gate guarantees).
 #pragma once
 
 #include <functional>
@@ -33,9 +33,9 @@ struct RankSpec {
   DType precision = DType::f32;
   bool counts_replicated = true;  ///< this rank owns what its tensor-parallel peers hold too (norms)
   /// How this rank's weights relate to those of other pipeline ranks.
-  bool tied_apart = false;     ///< embeddings are tied, and their two ends lie on different ranks
-  bool mirrored = false;       ///< DualPipe: another rank holds a copy of everything here
-  bool counts_mirrored = true;  ///< of the two copies this one is counted in the norm and written to files
+  bool tied_apart = false;         ///< embeddings are tied, and their two ends lie on different ranks
+  bool mirrored = false;           ///< DualPipe: another rank holds a copy of everything here
+  bool counts_mirrored = true;     ///< of the two copies this one is counted in the norm and written to files
   bool checkpoint_blocks = false;  ///< blocks keep their input only, and run forward again in backward
 };
 

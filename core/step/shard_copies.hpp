@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of masters and moments from before an optimizer step, for an exact way back: 12 bytes a sharded fp32 parameter.
-// (Undoing AdamW by algebra is not exact.)
+// Copies of masters and moments from before an optimizer step, for an exact way back: 12 bytes a sharded fp32
+// parameter. (Undoing AdamW by algebra is not exact.)
 #pragma once
 
 #include <unordered_map>

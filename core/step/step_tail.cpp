@@ -116,17 +116,17 @@ void StepTail::sum_over_pipeline() {
                      }});
 }
 
-/// Post-validation: a rank adds its own to the sum of the ranks before it and goes on; the last rank's sum is the whole,
-/// and comes back while the next step has begun.
+/// Post-validation: a rank adds its own to the sum of the ranks before it and goes on; the last rank's sum is the
+/// whole, and comes back while the next step has begun.
 void StepTail::sum_up_to_here() {
   const stream::Claim before{before_buffer_, content_of("before", serial_)};
   const stream::Claim known{known_buffer_, content_of("known", serial_)};
   std::vector<stream::Claim> reads{{stage_buffer_, content_of("of the stage", serial_)}};
   if (lanes_.prefix_in.channel != nullptr) {
-    scheduler_.submit({.name = "RECV prefix norm",
-                       .stream = lanes_.prefix_in.stream,
-                       .writes = {before},
-                       .start = [this] { return lanes_.prefix_in.channel->receive(over_pipeline(before_)); }});
+    scheduler_.submit(
+        {.name = "RECV prefix norm", .stream = lanes_.prefix_in.stream, .writes = {before}, .start = [this] {
+           return lanes_.prefix_in.channel->receive(over_pipeline(before_));
+         }});
     reads.push_back(before);
   }
   scheduler_.submit({.name = "PREFIX NORM",
@@ -141,10 +141,10 @@ void StepTail::sum_up_to_here() {
                        known_.stops = before_.stops + stage_.stops;
                      }});
   if (lanes_.prefix_out.channel != nullptr) {
-    scheduler_.submit({.name = "SEND prefix norm",
-                       .stream = lanes_.prefix_out.stream,
-                       .reads = {known},
-                       .start = [this] { return lanes_.prefix_out.channel->send(over_pipeline(known_)); }});
+    scheduler_.submit(
+        {.name = "SEND prefix norm", .stream = lanes_.prefix_out.stream, .reads = {known}, .start = [this] {
+           return lanes_.prefix_out.channel->send(over_pipeline(known_));
+         }});
   }
   scheduler_.submit({.name = "BC norm",
                      .stream = lanes_.pp.stream,
@@ -152,20 +152,19 @@ void StepTail::sum_up_to_here() {
                      .writes = {{whole_buffer_, content_of("whole", serial_)}},
                      .start = [this] {
                        whole_ = known_;
-                       return lanes_.pp.collectives->broadcast(over_pipeline(whole_), lanes_.pp.collectives->size() - 1);
+                       return lanes_.pp.collectives->broadcast(over_pipeline(whole_),
+                                                               lanes_.pp.collectives->size() - 1);
                      }});
 }
 
 /// On the pipeline's request stream, so that no computation waits for it.
 StepHandle StepTail::result(stream::Claim source, const Stats& stats) {
   auto result = std::make_shared<StepResult>();
-  const auto task = scheduler_.submit({.name = "RESULT",
-                                       .stream = lanes_.pp.stream,
-                                       .reads = {source},
-                                       .start = [this, result, &stats] {
-                                         *result = judge(stats);
-                                         return stream::Work::done();
-                                       }});
+  const auto task = scheduler_.submit(
+      {.name = "RESULT", .stream = lanes_.pp.stream, .reads = {source}, .start = [this, result, &stats] {
+         *result = judge(stats);
+         return stream::Work::done();
+       }});
   handle_.emplace(scheduler_, task, std::move(result));
   return *handle_;
 }
@@ -196,13 +195,12 @@ void StepTail::step_each(const char* name, std::function<void(optim::ShardState&
     if (!replaced.empty()) reads.push_back(replaced[i]);
     const auto weights = store_.next_weights(shard.unit);
     if (open_) ahead_.push_back(weights);
-    scheduler_.submit({.name = std::string(name) + " " + table_.unit(shard.unit).name,
-                       .stream = lanes_.compute,
-                       .reads = std::move(reads),
-                       .writes = {weights},
-                       .body = [&shard, body, is_last = &shard == &shards.back()](stream::TaskScope&) {
-                         body(shard, is_last);
-                       }});
+    scheduler_.submit(
+        {.name = std::string(name) + " " + table_.unit(shard.unit).name,
+         .stream = lanes_.compute,
+         .reads = std::move(reads),
+         .writes = {weights},
+         .body = [&shard, body, is_last = &shard == &shards.back()](stream::TaskScope&) { body(shard, is_last); }});
   }
 }
 

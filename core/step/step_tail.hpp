@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a step as tasks: NORM_UNITS (norm gradients: sum over tp under sequence parallel), TIE (gradients of
 // weights that several pipeline ranks hold), NORM (loss and gradient norm over all ranks, fp64, every logical parameter
-// once), STEP (clip and optimizer, unit by unit). Division by the number of tokens happens here, once. NORM comes in two
-// forms that give the same bits: a barrier, or post-validation (decisions/post_validation.md), with which the next step
-// begins before the last rank's norm is known. Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism), section 4.
+// once), STEP (clip and optimizer, unit by unit). Division by the number of tokens happens here, once. NORM comes in
+// two forms that give the same bits: a barrier, or post-validation (decisions/post_validation.md), with which the next
+// step begins before the last rank's norm is known. Source: Qi et al. 2024 (Zero Bubble Pipeline Parallelism),
+// section 4.
 #pragma once
 
 #include <functional>
@@ -52,9 +53,9 @@ class [[nodiscard]] StepHandle {
 struct TailLanes {
   stream::StreamId compute;
   comm::Lane tp;
-  comm::Lane tie;    ///< unused (null) where no weight is held twice
-  comm::Lane stage;  ///< ranks of this pipeline coordinate
-  comm::Lane pp;     ///< ranks along the pipeline
+  comm::Lane tie;                ///< unused (null) where no weight is held twice
+  comm::Lane stage;              ///< ranks of this pipeline coordinate
+  comm::Lane pp;                 ///< ranks along the pipeline
   comm::ChannelLane prefix_in;   ///< from the pipeline rank before; null on the first
   comm::ChannelLane prefix_out;  ///< to the one after; null on the last
 };
@@ -90,8 +91,9 @@ class StepTail {
   /// Whether update() ran ahead of the norm and settle() is due.
   bool is_open() const { return open_; }
   /// Waits for the whole norm. True if the optimizer was right to run ahead; false if it was not: then the weights from
-  /// before were restored exactly, the step was done again with clipping (or left out, if it is not finite), and whatever
-  /// read the weights since update() must be done again. Collective over the pipeline: the same answer on all ranks.
+  /// before were restored exactly, the step was done again with clipping (or left out, if it is not finite), and
+  /// whatever read the weights since update() must be done again. Collective over the pipeline: the same answer on all
+  /// ranks.
   bool settle();
   /// Bytes of the copies that post-validation keeps; 0 before its first step.
   std::int64_t copy_bytes() const { return copies_.bytes(); }
@@ -125,10 +127,10 @@ class StepTail {
   TailOptions options_;
   ShardCopies copies_;
 
-  Stats stage_;       ///< this rank's, then its stage's
-  Stats known_;       ///< what the optimizer goes by: of the whole pipeline, or of the ranks up to this one
-  Stats before_;      ///< post-validation: of the ranks before this one
-  Stats whole_;       ///< post-validation: of the whole pipeline, later
+  Stats stage_;   ///< this rank's, then its stage's
+  Stats known_;   ///< what the optimizer goes by: of the whole pipeline, or of the ranks up to this one
+  Stats before_;  ///< post-validation: of the ranks before this one
+  Stats whole_;   ///< post-validation: of the whole pipeline, later
   stream::BufferId stage_buffer_, known_buffer_, before_buffer_, whole_buffer_;
   std::int64_t serial_ = 0;
   NormMode mode_ = NormMode::barrier;

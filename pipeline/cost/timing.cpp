@@ -63,9 +63,8 @@ class Clock {
   }
 
   double& arrival(bool gradient, StageId stage, MicrobatchId m) {
-    return arrivals_[static_cast<std::size_t>(((gradient ? schedule_.stages : 0) + stage.value) *
-                                                  schedule_.microbatches +
-                                              m.value)];
+    return arrivals_[static_cast<std::size_t>(
+        ((gradient ? schedule_.stages : 0) + stage.value) * schedule_.microbatches + m.value)];
   }
 
   double input_at(const Op& op) {

@@ -17,11 +17,11 @@ struct Interval {
 };
 
 struct Timing {
-  double makespan = 0;  ///< last end minus first begin, over all ranks
-  double span = 0;      ///< the largest of the ranks' own last end minus own first begin
-  double ideal = 0;     ///< work of the busiest rank
-  std::vector<double> idle;  ///< per rank: makespan minus its work
-  std::vector<double> peak;  ///< per rank: most memory of activations at any time
+  double makespan = 0;                     ///< last end minus first begin, over all ranks
+  double span = 0;                         ///< the largest of the ranks' own last end minus own first begin
+  double ideal = 0;                        ///< work of the busiest rank
+  std::vector<double> idle;                ///< per rank: makespan minus its work
+  std::vector<double> peak;                ///< per rank: most memory of activations at any time
   std::vector<std::vector<Interval>> ops;  ///< of each operation, as in Schedule::ranks; both of a pair have the pair's
 
   double bubble() const { return makespan - ideal; }

@@ -122,10 +122,8 @@ void Executor::take(const Place& place) {
   if (late_.erase(place) > 0) post_receive(place);
   const auto message = unread_.extract(place);
   if (message.empty()) return;
-  parts_.scheduler.submit({.name = "TAKE",
-                           .stream = parts_.compute,
-                           .reads = {message.mapped()},
-                           .body = [](stream::TaskScope&) {}});
+  parts_.scheduler.submit(
+      {.name = "TAKE", .stream = parts_.compute, .reads = {message.mapped()}, .body = [](stream::TaskScope&) {}});
 }
 
 // The program's place for the micro-batch is taken from the message that comes in (or from the first layer, where none
@@ -214,8 +212,9 @@ void Executor::compute(const LayerTask& task, const LayerTask* partner) {
       .phase = phase, .stage = task.stage, .layer = task.layer, .microbatch = task.microbatch};
   if (makes_weight_gradient(task.kind)) step.overwrite_main = contribute(task.unit);
   if (makes_input_gradient(task.kind) && has_norms) step.overwrite_norms = contribute(task.norms);
-  const StageId handed_from =
-      task.opens && task.kind != OpKind::backward_weight ? parts_.routes.at({task.stage, payload}).handed_from : StageId{};
+  const StageId handed_from = task.opens && task.kind != OpKind::backward_weight
+                                  ? parts_.routes.at({task.stage, payload}).handed_from
+                                  : StageId{};
   const bool begins = kind_ == PassKind::training && task.opens && task.kind == OpKind::forward;
   const bool ends = task.closes && makes_input_gradient(task.kind);
   submitted.body = [this, step, payload, handed_from, begins, ends](stream::TaskScope& scope) {

@@ -80,9 +80,9 @@ class Executor {
   std::map<const comm::Channel*, Inbox> inboxes_;
   std::map<Place, stream::BufferId> cargo_;  ///< the program's place for what came in, then for what goes out
   std::map<Place, stream::Claim> unread_;    ///< the slot of each message that was received and not yet taken
-  std::optional<Place> joined_;              ///< the F of the pair that is being submitted: its output comes with the B's
-  std::set<Place> late_;                     ///< late_receives: to be posted just before their readers
-  stream::BufferId progress_;                ///< late_receives: written by each computation
+  std::optional<Place> joined_;  ///< the F of the pair that is being submitted: its output comes with the B's
+  std::set<Place> late_;         ///< late_receives: to be posted just before their readers
+  stream::BufferId progress_;    ///< late_receives: written by each computation
   std::int64_t computations_ = 0;
   std::int64_t pass_ = -1;
   PassKind kind_ = PassKind::training;

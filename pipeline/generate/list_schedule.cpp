@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include <orthant/pipeline/generate/order_clock.hpp>
+
 namespace orthant::pipeline {
 namespace {
 
@@ -21,31 +23,31 @@ class ListScheduler {
         ends_(3 * static_cast<std::size_t>(problem.pairs()), kNever),
         done_(static_cast<std::size_t>(problem.stages)),
         ranks_(static_cast<std::size_t>(problem.ranks), Rank(problem)),
+        wakes_(ranks_.size()),
         order_(ranks_.size()) {
     for (auto& steps : order_) steps.reserve(ends_.size() / ranks_.size());
   }
 
-  std::optional<Order> run() {
+  std::optional<ListOrder> run() {
     for (std::size_t left = ends_.size(); left > 0;) {
-      const auto awake = std::ranges::min_element(ranks_, {}, &Rank::wakes);
-      if (awake->wakes == kNever) return std::nullopt;
-      const auto rank = static_cast<std::size_t>(awake - ranks_.begin());
-      awake->now = std::max(awake->now, awake->wakes);
+      const auto awake = std::ranges::min_element(wakes_);
+      if (*awake == kNever) return std::nullopt;
+      const auto rank = static_cast<std::size_t>(awake - wakes_.begin());
+      ranks_[rank].now = std::max(ranks_[rank].now, *awake);
       if (const auto step = choose(rank)) {
         execute(rank, *step);
         --left;
       } else {
-        awake->wakes = next_arrival_;
+        *awake = next_arrival_;
       }
     }
-    return std::move(order_);
+    return ListOrder{std::move(order_), was_stopped_};
   }
 
  private:
   struct Rank {
     explicit Rank(const OrderProblem& problem) : holding(problem) {}
     double now = 0;
-    double wakes = 0;  ///< when it decides again; kNever: when something arrives
     int in_flight = 0;
     Holding holding;
   };
@@ -99,6 +101,7 @@ class ListScheduler {
 
   void consider(const Candidate& candidate, std::size_t rank, Holding::Room room) {
     if (const Bound* bound = ranks_[rank].holding.stopped_by(candidate.step.kind, room)) {
+      was_stopped_ = true;
       weight_helps_ = weight_helps_ || bound->change[kW] < 0;
       return;
     }
@@ -146,11 +149,12 @@ class ListScheduler {
     order_[rank].push_back(step);
     state.holding.apply(step.kind);
     state.in_flight += step.kind == kF ? 1 : step.kind == kI ? -1 : 0;
-    state.now = state.wakes = end;
+    state.now = wakes_[rank] = end;
     const int target = step.kind == kF ? step.stage + 1 : step.stage - 1;
     if (step.kind == kW || target < 0 || target == problem_.stages) return;
-    Rank& receiver = ranks_[static_cast<std::size_t>(problem_.placement[static_cast<std::size_t>(target)])];
-    receiver.wakes = std::min(receiver.wakes, std::max(receiver.now, end + problem_.hop(step.stage, target)));
+    const auto receiver = static_cast<std::size_t>(problem_.placement[static_cast<std::size_t>(target)]);
+    const double arrival = end + problem_.hop(step.stage, target);
+    wakes_[receiver] = std::min(wakes_[receiver], std::max(ranks_[receiver].now, arrival));
   }
 
   const OrderProblem& problem_;
@@ -158,7 +162,9 @@ class ListScheduler {
   std::vector<double> ends_;              ///< by Step::index
   std::vector<std::array<int, 3>> done_;  ///< of each stage: F's, I's, W's
   std::vector<Rank> ranks_;
+  std::vector<double> wakes_;  ///< when each rank decides again; kNever: when something arrives
   Order order_;
+  bool was_stopped_ = false;
   // Of the decision that is being taken:
   std::array<Candidate, 4> considered_;
   std::size_t candidates_ = 0;
@@ -168,7 +174,7 @@ class ListScheduler {
 
 }  // namespace
 
-std::optional<Order> list_schedule(const OrderProblem& problem, const ListPolicy& policy) {
+std::optional<ListOrder> list_schedule(const OrderProblem& problem, const ListPolicy& policy) {
   return ListScheduler(problem, policy).run();
 }
 

@@ -23,8 +23,13 @@ struct ListPolicy {
   std::vector<int> in_flight;
 };
 
+struct ListOrder {
+  Order order;
+  bool was_stopped = false;  ///< by a bound, sometime: else larger bounds give the same order
+};
+
 /// At most two stages a rank. F leaves room in the bounds for I, and F of the first of two stages for F of the second,
 /// so that the oldest micro-batch can always go on. returns an order within the bounds; none if they stop every rank.
-std::optional<Order> list_schedule(const OrderProblem& problem, const ListPolicy& policy);
+std::optional<ListOrder> list_schedule(const OrderProblem& problem, const ListPolicy& policy);
 
 }  // namespace orthant::pipeline

@@ -82,7 +82,7 @@ class Annealing {
   }
 
   std::vector<Cycle> run() {
-    // Accepts what is worse by less than a threshold, which falls from a fifth of one micro-batch's work to nothing.
+    // Accepts what is worse by less than a threshold, which falls from a tenth of a micro-batch's work to nothing.
     const double threshold = problem_.ideal / problem_.microbatches / 10;
     for (int i = 0; i < search_.tries; ++i) try_move(threshold * (search_.tries - i) / search_.tries);
     return best_;
@@ -106,7 +106,7 @@ class Annealing {
     std::swap(kept_, order_[rank]);
     unroll(problem_, repeated_, cycle, order_[rank]);
     const Score score = objective_(clock_.run_filled(order_, search_.fill));
-    if (score[0] < kNever && score[0] <= std::max(score_[0], best_score_[0]) + threshold) {
+    if (score[0] < kNever && score[0] <= score_[0] + threshold) {
       score_ = score;
       if (score >= best_score_) return;
       best_score_ = score;
@@ -152,7 +152,8 @@ Pattern middle_pattern(const OrderProblem& problem, const Order& order, int repe
     return clock.ends()[static_cast<std::size_t>(step.index)] - problem.cost(step);
   };
   const int first = (problem.microbatches - repeated) / 2;
-  Pattern pattern{.begins = {}, .period = begin(kF, 0, first + repeated) - begin(kF, 0, first)};
+  const double least = problem.ideal / problem.microbatches / 10;  // F's in a row, or ones that take no time
+  Pattern pattern{.begins = {}, .period = std::max(least, begin(kF, 0, first + repeated) - begin(kF, 0, first))};
   for (int rank = 0; rank < problem.ranks; ++rank) {
     auto& places = pattern.begins.emplace_back();
     const int up = 2 * problem.ranks - 1 - rank;

@@ -3,7 +3,7 @@
 // every repetition, so that what it takes does not grow with the number of micro-batches.
 #pragma once
 
-#include <orthant/pipeline/generate/order.hpp>
+#include <orthant/pipeline/generate/order_clock.hpp>
 #include <orthant/pipeline/generate/v_pattern.hpp>
 
 namespace orthant::pipeline {

@@ -3,7 +3,7 @@
 // worse.
 #pragma once
 
-#include <orthant/pipeline/generate/order.hpp>
+#include <orthant/pipeline/generate/order_clock.hpp>
 
 namespace orthant::pipeline {
 

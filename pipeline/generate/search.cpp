@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include <fmt/format.h>
 
@@ -40,21 +39,29 @@ class Search {
       : problem_(order_problem(request, loop_placement(request.ranks, 1))), clock_(problem_) {
     problem_.bounds.push_back({{request.memory.forward, request.memory.input, request.memory.weight}, 0});
     for (const auto generate : {zb_h1, zb_h2}) known_.push_back(to_order(problem_, generate(request)));
-    for (const double share : {0.0, 0.25, 0.5, 0.75, 0.875, 0.9375, 1.0, 1.0625, 1.125, 1.25, 1.5, 2.0})
-      warm_ups_.push_back(warm_up(problem_, share));
-    warm_ups_.emplace_back();  // as much as fits
+    // A long order gets the policies only that are most often the best.
+    const bool is_short = problem_.pairs() < 2000;
+    std::vector<double> shares{0, 0.5, 0.75, 1, 1.0625, 1.125, 1.25, kNever};
+    if (is_short) shares.insert(shares.end(), {0.25, 0.875, 0.9375, 1.5, 2});
+    for (const double share : shares) {
+      // I before F; as many forwards as fit if there is no end to the share.
+      ListPolicy policy{.priority = {1, 1, 0, 0}, .in_flight = {}};
+      if (share < kNever) policy.in_flight = warm_up(problem_, share);
+      policies_.push_back(policy);
+      policy.fill = 0.5;
+      if (is_short) policies_.push_back(policy);
+    }
   }
 
   /// Takes the best so far on to a larger limit: so a larger limit is never worse.
   void raise_limit(double limit) {
     problem_.bounds.front().most = limit;
     for (const Order& order : known_) consider(order);
-    for (const auto& forwards : warm_ups_) {
-      ListPolicy policy{.priority = {1, 1, 0, 0}, .in_flight = forwards};  // I before F
-      consider(list_schedule(problem_, policy));
-      policy.fill = 0.5;  // seldom better: not worth its time in a long order
-      if (problem_.pairs() < kShort) consider(list_schedule(problem_, policy));
-    }
+    std::erase_if(policies_, [&](const ListPolicy& policy) {
+      const auto made = list_schedule(problem_, policy);
+      if (made) consider(made->order);
+      return made && !made->was_stopped;
+    });
     refine(problem_, by_span, std::min(kMoves, kStepsTimed / (3 * problem_.pairs())), best_);
     score_ = by_span(clock_.run(best_));
   }
@@ -63,22 +70,21 @@ class Search {
   Schedule schedule(const std::string& name) const { return to_schedule(problem_, best_, name); }
 
  private:
-  static constexpr int kShort = 2000;  ///< pairs of a stage and a micro-batch
   /// Of one refinement; fewer where an order is long.
   static constexpr int kMoves = 400, kStepsTimed = 2'000'000;
 
-  void consider(const std::optional<Order>& order) {
-    if (!order || !within_bounds(problem_, *order)) return;
-    const Score score = by_span(clock_.run(*order));
+  void consider(const Order& order) {
+    if (!within_bounds(problem_, order)) return;
+    const Score score = by_span(clock_.run(order));
     if (score >= score_) return;
     score_ = score;
-    best_ = *order;
+    best_ = order;
   }
 
   OrderProblem problem_;
   OrderClock clock_;
   std::vector<Order> known_;
-  std::vector<std::vector<int>> warm_ups_;
+  std::vector<ListPolicy> policies_;  ///< whose orders larger limits may change
   Order best_;
   Score score_{kNever, kNever};
 };

@@ -28,8 +28,8 @@ class StageWriter {
   std::array<int, 3> written_{};
 };
 
-/// The last micro-batch whose gradient has come back when the first stage runs out of forwards is 2 p - 1 behind; fewer
-/// micro-batches than that follow the order of 2 p - 1.
+/// Forwards of the first stage until its second has one, each followed by it on the ranks behind; then both stages in
+/// turn, so that the rank is always busy. Fewer than 2 p - 1 micro-batches leave gaps in the order of 2 p - 1.
 std::vector<Step> zero_bubble_row(const OrderProblem& problem, int rank) {
   std::vector<Step> steps;
   const int ranks = problem.ranks, to_turn = ranks - rank, total = std::max(2 * ranks - 1, problem.microbatches);

@@ -82,8 +82,8 @@ class VSearch {
           ListPolicy policy{.hold = hold, .fill = fill, .spacing = spacing, .in_flight = {}};
           do {
             if (left-- <= 0) break;
-            if (auto order = list_schedule(problem_, policy))
-              orders.emplace_back(by_makespan(clock_.run(*order)), std::move(*order));
+            if (auto made = list_schedule(problem_, policy))
+              orders.emplace_back(by_makespan(clock_.run(made->order)), std::move(made->order));
           } while (std::ranges::next_permutation(policy.priority).found);
         }
     std::ranges::stable_sort(orders, {}, &std::pair<Score, Order>::first);
@@ -111,10 +111,12 @@ class VSearch {
   Score score_{kNever, kNever};
 };
 
-bool all_equal(const OrderProblem& problem) {
-  return problem.message == 0 && std::ranges::all_of(problem.costs, [&](const auto& stage) {
-           return std::ranges::all_of(stage, [&](double cost) { return cost == problem.costs[0][0]; });
-         });
+/// F = I = W in all stages, and messages take nothing (or nothing but messages takes any time).
+bool fits_published(const OrderProblem& problem) {
+  if (problem.message > 0 && problem.ideal > 0) return false;
+  return std::ranges::all_of(problem.costs, [&](const auto& stage) {
+    return std::ranges::all_of(stage, [&](double cost) { return cost == problem.costs[0][0]; });
+  });
 }
 
 Schedule on_a_v(const ScheduleRequest& request, VShape shape) {
@@ -126,7 +128,7 @@ Schedule on_a_v(const ScheduleRequest& request, VShape shape) {
   if (request.memory_limit > 0)
     problem.bounds.push_back(
         {{request.memory.forward, request.memory.input, request.memory.weight}, request.memory_limit});
-  if (all_equal(problem)) {
+  if (fits_published(problem)) {
     const Order order = published_order(problem, shape);
     if (within_bounds(problem, order)) return to_schedule(problem, order, request.name);
   }

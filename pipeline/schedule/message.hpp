@@ -11,8 +11,8 @@
 
 namespace orthant::pipeline {
 
-/// The stage that gives F, B or I of this stage its input (the one before, or after); none at the pipeline's ends, for W
-/// and for what is no computation.
+/// The stage that gives F, B or I of this stage its input (the one before, or after); none at the pipeline's ends, for
+/// W and for what is no computation.
 std::optional<StageId> source_stage(const Schedule& schedule, const Op& op);
 /// The stage that takes what F, B or I makes; none likewise.
 std::optional<StageId> target_stage(const Schedule& schedule, const Op& op);

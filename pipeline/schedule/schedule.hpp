@@ -62,8 +62,9 @@ struct Schedule {
   int stages = 0;  ///< of all copies of the pipeline
   int copies = 1;  ///< 2: DualPipe, whose two directions have a copy of the parameters each
   int microbatches = 0;
-  int slots = 0;  ///< messages that a receiver holds before it consumes the first, per channel; 0: compute operations only
-  Placement placement;                ///< rank of each stage
+  int slots =
+      0;  ///< messages that a receiver holds before it consumes the first, per channel; 0: compute operations only
+  Placement placement;                 ///< rank of each stage
   std::vector<std::vector<Op>> ranks;  ///< operations of each rank
 
   int rank_of(StageId stage) const { return placement[static_cast<std::size_t>(stage.value)]; }

@@ -25,6 +25,7 @@ struct Plan {
   std::vector<int> microbatches = {2, 1};
   Residency residency = Residency::layer;
   int alternating_buffers = 2;
+  bool reshards = false;
   std::function<double()> compute_us = [] { return 10.0; };
   std::function<double(std::int64_t)> collective_us = [](std::int64_t) { return 4.0; };
 };
@@ -45,6 +46,7 @@ void submit(const Plan& plan, stream::Scheduler& scheduler) {
                          .sync = engine,
                          .store = engine,
                          .residency = plan.residency,
+                         .reshards = plan.reshards,
                          .compute_us = plan.compute_us});
   for (int count : plan.microbatches) loop.step(count);
   loop.validate();
@@ -100,15 +102,18 @@ TEST(Plan, IsNoLongerSafeWithoutAnySingleClaim) {
 }
 
 TEST(Plan, GathersOnceWhatABufferHoldsAlready) {
-  const auto gathers = [](Residency residency) {
+  const auto gathers = [](Residency residency, bool reshards = false) {
     stream::VirtualClock clock;
-    submit({.blocks = 4, .microbatches = {2}, .residency = residency}, clock);
+    submit({.blocks = 4, .microbatches = {2}, .residency = residency, .reshards = reshards}, clock);
     return std::ranges::count_if(clock.records(),
                                  [](const auto& record) { return record.name.starts_with("AG layers"); });
   };
   EXPECT_EQ(gathers(Residency::chunk), 4 + 4);  // one step, and validation with its new weights
   // Per micro-batch four for F and two for B (the last two are still there); the second finds the first two of its own.
   EXPECT_EQ(gathers(Residency::layer), (4 + 2) + (2 + 2) + 4);
+  for (const Residency residency : {Residency::chunk, Residency::layer}) {
+    EXPECT_EQ(gathers(residency, true), 2 * (4 + 4) + 4) << "what was given up is gathered again, for each use";
+  }
 }
 
 /// By how much the makespan grows when the `which`-th task of that name takes `delay` longer.

@@ -67,7 +67,7 @@ class Pipelines(LaunchTest):
         for schedule, mesh, overrides, said in (
                 ("interleaved", 2, ["--set=train.global_batch=5"], "interleaved"),
                 ("dualpipe", 2, ["--set=train.global_batch=3"], "dualpipe"),
-                ("zb_v", 2, ["--set=pipeline.chunks=3"], "chunks = 3"),
+                ("zb_v", 2, ["--set=pipeline.chunks=3"], "use chunks = 2"),
                 ("1f1b", 2, ["--set=pipeline.layers_per_stage=[3, 4]"], "layers_per_stage"),
                 ("1f1b", 2, ["--set=pipeline.layers_per_stage=[3, 4, 1]"], "3 numbers"),
                 ("zb_h3", 2, [], "zb_h2"),

@@ -17,7 +17,7 @@ class RunFolder(LaunchTest):
         self.assertEqual(len(processes), 8)
         self.assertIn("rank 5 pp1 dp0 tp1", processes)
         tracks = {name for kind, name in named if kind == "thread_name"}
-        self.assertLessEqual({"compute", "tp", "dp_gather", "dp_reduce", "world"}, tracks)
+        self.assertLessEqual({"compute", "tp", "dp_gather", "dp_reduce", "stage", "pp"}, tracks)
         spans = {event["name"] for event in events if event["ph"] == "X"}
         for name in ("F s1 m3", "I s0 m2", "W s1 m0"):
             self.assertTrue(any(span.startswith(name) for span in spans), f"no {name}: {sorted(spans)}")

@@ -68,8 +68,8 @@ void expect_lanes(comm::Fabric& fabric, const MeshShape& shape) {
     EXPECT_EQ(mesh.tie().collectives, nullptr);
   }
 
-  std::set<stream::StreamId> streams{mesh.tp().stream,  mesh.dp_gather().stream, mesh.dp_reduce().stream,
-                                     mesh.tie().stream, mesh.stage().stream,     mesh.pp().stream,
+  std::set<stream::StreamId> streams{mesh.tp().stream,     mesh.dp_gather().stream, mesh.dp_reduce().stream,
+                                     mesh.tie().stream,    mesh.stage().stream,     mesh.pp().stream,
                                      mesh.control().stream};
   const auto add_stream = [&](const comm::ChannelLane& lane) {
     if (lane.channel != nullptr) streams.insert(lane.stream);

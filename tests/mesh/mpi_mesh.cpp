@@ -40,8 +40,9 @@ void run(comm::Fabric& fabric) {
   std::vector<int> all(static_cast<std::size_t>(fabric.size()));
   std::iota(all.begin(), all.end(), 0);
   const int me = fabric.rank();
-  expect_members(mesh.stage(), me, me < fabric.size() / 2 ? std::vector<int>(all.begin(), all.begin() + fabric.size() / 2)
-                                                          : std::vector<int>(all.begin() + fabric.size() / 2, all.end()));
+  expect_members(mesh.stage(), me,
+                 me < fabric.size() / 2 ? std::vector<int>(all.begin(), all.begin() + fabric.size() / 2)
+                                        : std::vector<int>(all.begin() + fabric.size() / 2, all.end()));
   expect_members(mesh.pp(), me, shape.group(Axis::pp, me));
   expect_members(mesh.control(), me, all);
   expect_members(mesh.tp(), me, shape.group(Axis::tp, me));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four processes, synchronous sends everywhere, every message held back for a random time: no hang, and the bits of a run
-// without delays. Argument: number of seeds.
+// Four processes, synchronous sends everywhere, every message held back for a random time: no hang, and the bits of a
+// run without delays. Argument: number of seeds.
 #include <cstdio>
 #include <cstdlib>
 
@@ -17,7 +17,13 @@ using namespace std::chrono_literals;
 /// rows x hidden of fp32 cross a stage border: 16 x 16 are 1 KiB, 256 x 64 are 64 KiB.
 launch::RunConfig config(bool large, const char* schedule) {
   launch::RunConfig run;
-  run.model = {.layers = 8, .hidden = large ? 64 : 16, .heads = 4, .kv_heads = 4, .head_dim = large ? 16 : 4, .ffn = 24, .vocab = 61};
+  run.model = {.layers = 8,
+               .hidden = large ? 64 : 16,
+               .heads = 4,
+               .kv_heads = 4,
+               .head_dim = large ? 16 : 4,
+               .ffn = 24,
+               .vocab = 61};
   run.mesh.pp = 4;
   run.train = {.steps = 10, .global_batch = 8, .micro_batch = 1, .seq_len = large ? 256 : 16, .seed = 3};
   run.lr = {.kind = optim::LrKind::constant, .peak = 1e-2};
@@ -45,7 +51,8 @@ int run(comm::MpiFabric& fabric, int seeds) {
         DelayedFabric delayed(fabric, 5ms, static_cast<unsigned>(seed));
         ++runs;
         if (same_bits(train_on(delayed, config(large, schedule)), want)) continue;
-        std::fprintf(stderr, "rank %d: %s, %s messages, seed %d: other bits\n", fabric.rank(), schedule, large ? "64 KiB" : "1 KiB", seed);
+        std::fprintf(stderr, "rank %d: %s, %s messages, seed %d: other bits\n", fabric.rank(), schedule,
+                     large ? "64 KiB" : "1 KiB", seed);
         ++wrong;
       }
     }
@@ -55,7 +62,9 @@ int run(comm::MpiFabric& fabric, int seeds) {
   comm::barrier(*all, 60s);
   const auto open = fabric.open_requests();
   if (open != 0) std::fprintf(stderr, "rank %d: %lld requests are open\n", fabric.rank(), static_cast<long long>(open));
-  if (fabric.rank() == 0) std::printf("%d runs of 10 steps with delays: %d with other bits; open requests %lld\n", runs, wrong, static_cast<long long>(open));
+  if (fabric.rank() == 0)
+    std::printf("%d runs of 10 steps with delays: %d with other bits; open requests %lld\n", runs, wrong,
+                static_cast<long long>(open));
   return wrong + static_cast<int>(open);
 }
 
@@ -65,7 +74,7 @@ int run(comm::MpiFabric& fabric, int seeds) {
 int main(int argc, char** argv) {
   orthant::comm::MpiFabric fabric({.synchronous_sends = true});
   try {
-    return orthant::tests::run(fabric, argc > 1 ? std::atoi(argv[1]) : 40) == 0 ? 0 : 1;
+    return orthant::tests::run(fabric, argc > 1 ? std::atoi(argv[1]) : 20) == 0 ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", fabric.rank(), error.what());
     fabric.kill(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Post-validation gives the barrier's bits, whether it was right to run ahead or not: without clipping, with clipping on
-// every step, on some; and a step whose gradients are infinite somewhere leaves weights and moments as they were.
+// Post-validation gives the barrier's bits, whether it was right to run ahead or not: without clipping, with clipping
+// on every step, on some; and a step whose gradients are infinite somewhere leaves weights and moments as they were.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -41,7 +41,13 @@ const Cell kCells[] = {
 
 RunConfig config(const Cell& cell, double grad_clip) {
   RunConfig run;
-  run.model = {.layers = 8, .hidden = 16, .heads = 4, .kv_heads = 4, .head_dim = 4, .ffn = 24, .vocab = 61,
+  run.model = {.layers = 8,
+               .hidden = 16,
+               .heads = 4,
+               .kv_heads = 4,
+               .head_dim = 4,
+               .ffn = 24,
+               .vocab = 61,
                .tie_embeddings = true};
   run.mesh = {.pp = cell.pp, .dp = cell.dp, .tp = cell.tp};
   run.train = {.steps = 6,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every schedule gives one rank's gradients: each gathered gradient, per tensor, in fp64; bit for bit where the order of
-// addition is one rank's. Also where it is composed with tensor and data parallelism, tied embeddings and activation
+// Every schedule gives one rank's gradients: each gathered gradient, per tensor, in fp64; bit for bit where the order
+// of addition is one rank's. Also where it is composed with tensor and data parallelism, tied embeddings and activation
 // checkpointing, and where the schedule's rule does not allow the numbers.
 #include <map>
 
@@ -59,7 +59,8 @@ void expect_one_ranks_gradients(const RunConfig& run, double tolerance) {
 }
 
 class Schedules : public ::testing::TestWithParam<std::string_view> {};
-INSTANTIATE_TEST_SUITE_P(All, Schedules, ::testing::ValuesIn(pipeline::schedule_names().begin(), pipeline::schedule_names().end()),
+INSTANTIATE_TEST_SUITE_P(All, Schedules,
+                         ::testing::ValuesIn(pipeline::schedule_names().begin(), pipeline::schedule_names().end()),
                          [](const auto& schedule) {
                            const std::string name(schedule.param);
                            return std::isdigit(static_cast<unsigned char>(name[0])) ? "_" + name : name;
@@ -96,7 +97,10 @@ const Sharding kShardings[] = {
     {"dp2 stage 1", 2, 1, {.stage = 1}},
     {"dp2 stage 3 chunk", 2, 1, {.stage = 3, .residency = "chunk"}},
     {"dp2 stage 3 layer", 2, 1, {.stage = 3, .residency = "layer"}},
-    {"dp2 stage 3 reshard", 2, 1, {.stage = 3, .residency = "chunk", .reshard_after_forward = true, .resident_stages = 1}},
+    {"dp2 stage 3 reshard",
+     2,
+     1,
+     {.stage = 3, .residency = "chunk", .reshard_after_forward = true, .resident_stages = 1}},
     {"dp2 tp2 stage 3 reshard", 2, 2, {.stage = 3, .residency = "chunk", .reshard_after_forward = true}},
 };
 

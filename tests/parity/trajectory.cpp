@@ -68,9 +68,8 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
   trace::Tracer tracer;
   std::optional<mesh::DeviceMesh> mesh;
   std::unique_ptr<ParallelModel> model;  // declared before the scheduler: its threads end first
-  stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60), .on_failure = [&](std::exception_ptr) {
-                                    fabric.abort("a task of a rank failed");
-                                  }});
+  stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(60),
+                                  .on_failure = [&](std::exception_ptr) { fabric.abort("a task of a rank failed"); }});
   const RankContext context{.fabric = fabric,
                             .scheduler = scheduler,
                             .tracer = tracer,

@@ -95,7 +95,7 @@ void LayerLoop::forward(int index, int microbatch) {
     if (layer.norm) check_weights(*layer.norm, step);
   };
   parts_.scheduler.submit(std::move(task));
-  parts_.lifecycle.reshard(layer.main);
+  if (parts_.reshards) parts_.lifecycle.reshard(layer.main);
 }
 
 void LayerLoop::backward(int index, int microbatch) {
@@ -131,7 +131,7 @@ void LayerLoop::backward(int index, int microbatch) {
     }
   };
   parts_.scheduler.submit(std::move(task));
-  parts_.lifecycle.reshard(layer.main);
+  if (parts_.reshards) parts_.lifecycle.reshard(layer.main);
 }
 
 void LayerLoop::optimizer_step(optim::ShardState& shard, int microbatches) {

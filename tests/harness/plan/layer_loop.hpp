@@ -49,6 +49,7 @@ struct LoopParts {
   train::GradSync& sync;
   train::ShardStore& store;
   train::Residency residency = train::Residency::chunk;
+  bool reshards = false;  ///< gives each layer's weights up right after their use
   int rank = 0;
   int ranks = 1;
   std::function<double()> compute_us = [] { return 1.0; };  ///< predicted duration of the next F, B or STEP
