@@ -72,11 +72,13 @@ int depth_of(std::string_view name, int ranks, int chunks) {
 
 ChosenSchedule generated(const RunConfig& run, const std::optional<CostProfile>& profile, const std::string& name,
                          int chunks) {
-  pipeline::ScheduleRequest request{.name = name,
-                                    .ranks = run.mesh.pp,
-                                    .microbatches = static_cast<int>(run.microbatches()),
-                                    .chunks = chunks,
-                                    .memory_limit = run.pipeline.memory_limit};
+  pipeline::ScheduleRequest request{
+      .name = name,
+      .ranks = run.mesh.pp,
+      .microbatches = static_cast<int>(run.microbatches()),
+      .chunks = chunks,
+      // of a chunk, not of all of a rank's
+      .memory_limit = run.pipeline.memory_limit * (chunks > 0 ? chunks : pipeline::default_chunks(name))};
   if (const auto fault = pipeline::broken_rule(request); !fault.empty()) throw ConfigError(fault);
   ChosenSchedule chosen;
   chosen.stages = split(run, profile, depth_of(name, run.mesh.pp, chunks));

@@ -54,7 +54,7 @@ step::NormMode ParallelModel::next_norm_mode() {
     const auto& last = parts_->submitted.handle->wait();
     unclipped_steps_ = last.clipped || !last.finite ? 0 : unclipped_steps_ + 1;
   }
-  const bool calm = run_.mesh.pp > 1 && unclipped_steps_ >= kCalmSteps;
+  const bool calm = run_.mesh.pp > 1 && copies_fit_ && unclipped_steps_ >= kCalmSteps;
   return wanted == "on" || (wanted == "auto" && calm) ? step::NormMode::post_validation : step::NormMode::barrier;
 }
 

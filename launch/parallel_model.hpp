@@ -51,8 +51,10 @@ struct ParallelParts {
 
 class ParallelModel {
  public:
-  ParallelModel(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context, std::unique_ptr<ParallelParts> parts)
-      : run_(run), mesh_(mesh), context_(context), parts_(std::move(parts)) {}
+  /// copies_fit  whether every rank has room for post-validation's copies.
+  ParallelModel(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context, std::unique_ptr<ParallelParts> parts,
+                bool copies_fit)
+      : run_(run), mesh_(mesh), context_(context), parts_(std::move(parts)), copies_fit_(copies_fit) {}
 
   /// Submits one training step (0-based) with this learning rate. Collective over all ranks. With post-validation the
   /// step before is settled on the way: its result is known when this returns, that of this step only later.
@@ -70,6 +72,8 @@ class ParallelModel {
   /// How long this rank's layers take in training. Only after drain().
   std::map<LayerId, step::LayerCost> layer_costs() const { return parts_->program->costs().medians(); }
   int peak_activations() const { return parts_->executor->peak_activations(); }
+  /// Of post-validation, on this rank; 0 before its first step.
+  std::int64_t copy_bytes() const { return parts_->tail->copy_bytes(); }
 
   const RunConfig& run() const { return run_; }
   mesh::DeviceMesh& mesh() { return mesh_; }
@@ -86,6 +90,7 @@ class ParallelModel {
   RankContext context_;
   std::unique_ptr<ParallelParts> parts_;
   std::int64_t submitted_steps_ = 0;
+  bool copies_fit_ = true;
   std::int64_t unclipped_steps_ = 0;  ///< in a row, up to the last one whose result is known
 };
 

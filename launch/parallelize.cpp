@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/launch/parallelize.hpp>
 
+#include <cstdlib>
+
+#include <unistd.h>
+
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
@@ -85,6 +89,18 @@ std::function<bool(std::int64_t)> poison_of(const FaultConfig& fault, int rank) 
   };
 }
 
+/// Whether the copies of masters and moments that post-validation keeps fit into half of what every host has left.
+bool copies_fit(train::ShardStore& store, const mesh::DeviceMesh& mesh, std::chrono::milliseconds timeout) {
+  std::int64_t bytes = 0;
+  for (const auto& shard : store.shards()) bytes += 3 * static_cast<std::int64_t>(shard.master.nbytes());
+  const char* on_host = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  const std::int64_t ranks = on_host != nullptr ? std::atoi(on_host) : mesh.shape().size();
+  const std::int64_t left = std::int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  double fits = bytes * ranks <= left / 2 ? 1 : 0;
+  mesh.control().collectives->all_reduce({&fits, 1, DType::f64}, comm::Reduction::min).wait(timeout);
+  return fits > 0;
+}
+
 }  // namespace
 
 std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelinePlan& plan, mesh::DeviceMesh& mesh,
@@ -137,7 +153,8 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
       .slots = plan.training.slots,
       .tail = tail_of(*parts),
       .layer_name = layer_names(run.model)});
-  return std::make_unique<ParallelModel>(run, mesh, context, std::move(parts));
+  const bool fits = copies_fit(data_parallel.store, mesh, context.timeout);
+  return std::make_unique<ParallelModel>(run, mesh, context, std::move(parts), fits);
 }
 
 }  // namespace orthant::launch

@@ -9,7 +9,8 @@
 namespace orthant::launch {
 
 /// Composes this rank's part of the model: layers sharded over tp, a stage of them over pp, parameters over dp. Initial
-/// weights depend on the seed and on global names only. Allocates; communicates nothing.
+/// weights depend on the seed and on global names only. Allocates. Collective: all ranks agree on whether
+/// post-validation's copies fit.
 /// mesh  made for plan.topology().
 std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelinePlan& plan, mesh::DeviceMesh& mesh,
                                            RankContext context, step::BatchReader reader);

@@ -86,6 +86,7 @@ void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder&
                               {"schedule", run.pipeline.schedule},
                               {"steps", summary.steps},
                               {"skipped_steps", summary.skipped_steps},
+                              {"post_validation_copy_bytes", summary.copy_bytes},
                               {"stopped", summary.stopped},
                               {"loss", summary.last_loss},
                               {"tokens_per_s", summary.tokens_per_s}};

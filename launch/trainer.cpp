@@ -157,6 +157,7 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   model.settle();
   take();
   model.drain();
+  results.summary.copy_bytes = model.copy_bytes();
   return results.finish();
 }
 

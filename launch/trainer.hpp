@@ -21,6 +21,7 @@ struct TrainerOptions {
 struct TrainSummary {
   std::int64_t steps = 0;          ///< done
   std::int64_t skipped_steps = 0;  ///< of those, because they were not finite
+  std::int64_t copy_bytes = 0;     ///< of post-validation, on this rank; 0: it was never on
   bool stopped = false;            ///< on request, before the last step
   double last_loss = 0;
   std::optional<double> first_validation_loss;

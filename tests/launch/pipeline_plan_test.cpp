@@ -2,10 +2,13 @@
 // The plan of a run: what it says of ranks and ties, and that ranks with different plans do not begin.
 #include <orthant/launch/pipeline_plan.hpp>
 
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/stream/virtual_clock.hpp>
+#include <orthant/launch/parallelize.hpp>
 #include <orthant/tests/harness/run_ranks.hpp>
 
 namespace orthant::launch {
@@ -43,6 +46,59 @@ TEST(PipelinePlan, RanksWithDifferentPlansDoNotBegin) {
           << error.what();
     }
   });
+}
+
+/// Gathers of block units that one rank's engine submits in one step, on the virtual clock; and how many the plan has.
+std::pair<int, int> gathers_of_first_rank(RunConfig run) {
+  const auto plan = plan_pipeline(run);
+  std::pair<int, int> gathers;
+  orthant::tests::run_ranks(run.mesh.pp * run.mesh.dp, [&](comm::Fabric& fabric) {
+    trace::Tracer tracer;
+    std::unique_ptr<ParallelModel> model;
+    stream::VirtualClock clock;
+    const RankContext context{.fabric = fabric,
+                              .scheduler = clock,
+                              .tracer = tracer,
+                              .compute = clock.add_stream("compute", stream::StreamKind::compute)};
+    mesh::DeviceMesh mesh(fabric, clock, {.pp = run.mesh.pp, .dp_shard = run.mesh.dp}, plan.topology(false));
+    model = parallelize(run, plan, mesh, context, {});
+    static_cast<void>(model->submit_step(0, 1e-3));
+    if (fabric.rank() != 0) return;
+    for (const auto& record : clock.records()) gathers.first += record.name.starts_with("AG layers");
+    std::vector<train::StageLayout> blocks;  // as the program lays them out, without embedding, head and norms
+    for (const auto& span : plan.stages_of(0)) {
+      blocks.push_back({.stage = span.stage, .layers = {}});
+      for (int layer = std::max(span.first.value, 1); layer <= std::min<int>(span.last.value, run.model.layers);
+           ++layer)
+        blocks.back().layers.push_back({.layer = LayerId{layer}, .main = UnitId{layer}, .alternating = true});
+    }
+    gathers.second = pipeline::count_gathers(pipeline::expand(plan.training.ranks[0], blocks, plan.residency));
+  });
+  return gathers;
+}
+
+TEST(PipelinePlan, TheEngineGathersAsOftenAsThePlanSays) {
+  // p = 4, m = 8, one block a stage: stages gathered on rank 0 with a window of 1, 2 and 3 .
+  struct Case {
+    const char* schedule;
+    int wanted[3];
+  };
+  for (const Case& c : {Case{"interleaved", {11, 2, 2}}, {"zb_v", {11, 2, 2}}, {"breadth_first", {3, 2, 2}}}) {
+    for (int window = 0; window <= 3; ++window) {
+      SCOPED_TRACE(testing::Message() << c.schedule << " window " << window);
+      auto run = config(c.schedule, 4, 16);
+      run.mesh.dp = 2;
+      run.fsdp = {.stage = 3, .residency = "chunk", .reshard_after_forward = window > 0, .resident_stages = window};
+      const auto [engine, plan] = gathers_of_first_rank(run);
+      EXPECT_EQ(engine, plan);
+      EXPECT_EQ(engine, window == 0 ? 2 : c.wanted[window - 1]);
+    }
+  }
+  auto run = config("zb_h1", 4, 16);
+  run.mesh.dp = 2;
+  run.fsdp = {.stage = 3, .residency = "layer"};
+  const auto [engine, plan] = gathers_of_first_rank(run);
+  EXPECT_EQ(engine, plan);
 }
 
 TEST(PipelinePlan, RejectsLayersThatDoNotFitTheStages) {
