@@ -74,7 +74,7 @@ int run(comm::MpiFabric& fabric, int seeds) {
 int main(int argc, char** argv) {
   orthant::comm::MpiFabric fabric({.synchronous_sends = true});
   try {
-    return orthant::tests::run(fabric, argc > 1 ? std::atoi(argv[1]) : 20) == 0 ? 0 : 1;
+    return orthant::tests::run(fabric, argc > 1 ? std::atoi(argv[1]) : 10) == 0 ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", fabric.rank(), error.what());
     fabric.kill(1);
