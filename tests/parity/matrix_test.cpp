@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The headline: every mesh, schedule, sharding and layout trains like one rank. ORTHANT_PARITY picks a part of the
-// matrix (ctest runs the parts side by side): adamw-fp32, adamw-fp64, sgd-fp32, sgd-fp64. schedules_test.cpp has the
+// matrix (ctest runs the parts side by side): adamw-fp32, adamw-fp64, sgd-fp32, sgd-fp64, each also with "-cross".
+// schedules_test.cpp has the
 // other schedules, on fewer meshes.
 #include <algorithm>
 #include <cstdlib>
@@ -18,6 +19,7 @@ using launch::RunConfig;
 struct Part {
   DType precision = DType::f32;
   bool sgd = false;
+  bool cross = false;
   Tolerance tolerance() const { return precision == DType::f64 ? Tolerance{1e-11, 1e-10} : Tolerance{1e-5, 1e-5}; }
 };
 
@@ -65,9 +67,10 @@ std::string name_of_cell(const RunConfig& run) {
                      run.model.tie_embeddings ? "tied" : "untied");
 }
 
-/// Without a pipeline a schedule only says whether W waits; and SGD sees the order that AdamW has seen.
-std::vector<const char*> schedules_of(const Part& part, Mesh mesh) {
-  if (part.sgd) return {"zb_h1"};
+/// Every schedule with every sharding in the cross; else all schedules with one sharding, and one schedule with all.
+std::vector<const char*> schedules_of(const Part& part, Mesh mesh, const Sharding& sharding) {
+  if (part.cross) return {"gpipe", "1f1b", "zb_h1"};
+  if (part.sgd || std::string_view(sharding.residency) != "chunk") return {"zb_h1"};
   if (mesh.pp == 1) return {"1f1b", "zb_h1"};
   return {"gpipe", "1f1b", "zb_h1"};
 }
@@ -83,7 +86,7 @@ void check_mesh(const Part& part, Mesh mesh) {
       if (mesh.tp == 1 && !sequence_parallel) continue;
       for (const auto& sharding : kShardings) {
         std::vector<Trajectory> by_schedule;
-        for (const char* schedule : schedules_of(part, mesh)) {
+        for (const char* schedule : schedules_of(part, mesh, sharding)) {
           auto run = config(part, mesh, tied);
           run.pipeline.schedule = schedule;
           run.fsdp = {.stage = sharding.stage, .residency = sharding.residency};
@@ -102,7 +105,9 @@ void check_mesh(const Part& part, Mesh mesh) {
 Part part_from_environment() {
   const char* text = std::getenv("ORTHANT_PARITY");
   const std::string name = text != nullptr ? text : "adamw-fp32";
-  return {.precision = name.ends_with("fp64") ? DType::f64 : DType::f32, .sgd = name.starts_with("sgd")};
+  return {.precision = name.find("fp64") != name.npos ? DType::f64 : DType::f32,
+          .sgd = name.starts_with("sgd"),
+          .cross = name.ends_with("cross")};
 }
 
 class ParityMatrix : public ::testing::TestWithParam<Mesh> {};
