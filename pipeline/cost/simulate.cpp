@@ -241,42 +241,10 @@ class Simulator {
   std::vector<std::pair<Op, TaskId>> messages_;
 };
 
-double peak_of(const std::vector<Op>& ops, const MemoryModel& memory) {
-  double held = 0, peak = 0;
-  for (const Op& op : ops) peak = std::max(peak, held += memory_delta(op.kind, memory));
-  return peak;
-}
-
 }  // namespace
 
 Simulation simulate(const Schedule& lowered, const Costs& costs, const MemoryModel& memory) {
   return Simulator(lowered, costs).run(memory);
-}
-
-Timing timing_of(const Schedule& compute, std::vector<std::vector<Interval>> ops, const MemoryModel& memory) {
-  Timing timing;
-  std::vector<double> work;
-  std::optional<double> first;
-  double last = 0;
-  for (std::size_t rank = 0; rank < compute.ranks.size(); ++rank) {
-    const auto& list = compute.ranks[rank];
-    const auto& at = ops[rank];
-    invariant(at.size() == list.size(), "timing_of: a timeline of another schedule");
-    work.push_back(0);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (i == 0 || !list[i - 1].joins_next) work.back() += at[i].end - at[i].begin;
-    }
-    timing.peak.push_back(peak_of(list, memory));
-    if (list.empty()) continue;
-    first = std::min(first.value_or(at.front().begin), at.front().begin);
-    last = std::max(last, at.back().end);
-    timing.span = std::max(timing.span, at.back().end - at.front().begin);
-  }
-  timing.makespan = last - first.value_or(last);
-  timing.ideal = work.empty() ? 0 : std::ranges::max(work);
-  for (const double busy : work) timing.idle.push_back(timing.makespan - busy);
-  timing.ops = std::move(ops);
-  return timing;
 }
 
 }  // namespace orthant::pipeline

@@ -32,8 +32,4 @@ struct Simulation {
 ///         that disagree on the order, ranks that wait for each other for ever, a reader before its writer.
 Simulation simulate(const Schedule& lowered, const Costs& costs, const MemoryModel& memory = {});
 
-/// The figures of a timeline, simulated or measured.
-/// compute  compute operations only; ops  as Timing::ops.
-Timing timing_of(const Schedule& compute, std::vector<std::vector<Interval>> ops, const MemoryModel& memory = {});
-
 }  // namespace orthant::pipeline

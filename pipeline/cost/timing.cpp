@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,37 +100,40 @@ class Clock {
 
 double peak_of(const std::vector<Op>& ops, const MemoryModel& memory) {
   double held = 0, peak = 0;
-  const auto apply = [&](double delta) { peak = std::max(peak, held += delta); };
-  for (std::size_t i = 0; i < ops.size(); ++i) {
-    apply(memory_delta(ops[i].kind, memory));
-  }
+  for (const Op& op : ops) peak = std::max(peak, held += memory_delta(op.kind, memory));
   return peak;
 }
 
 }  // namespace
 
-Timing time_schedule(const Schedule& schedule, const Costs& costs, const MemoryModel& memory) {
+Timing timing_of(const Schedule& compute, std::vector<std::vector<Interval>> ops, const MemoryModel& memory) {
   Timing timing;
-  timing.ops = Clock(schedule, costs).run();
-  double first = kNotYet, last = 0;
   std::vector<double> work;
-  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    const auto& ops = schedule.ranks[rank];
-    const auto& at = timing.ops[rank];
+  std::optional<double> first;
+  double last = 0;
+  for (std::size_t rank = 0; rank < compute.ranks.size(); ++rank) {
+    const auto& list = compute.ranks[rank];
+    const auto& at = ops[rank];
+    invariant(at.size() == list.size(), "timing_of: a timeline of another schedule");
     work.push_back(0);
-    for (std::size_t i = 0; i < ops.size(); ++i) {
-      if (i == 0 || !ops[i - 1].joins_next) work.back() += at[i].end - at[i].begin;
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (i == 0 || !list[i - 1].joins_next) work.back() += at[i].end - at[i].begin;
     }
-    timing.peak.push_back(peak_of(ops, memory));
-    if (ops.empty()) continue;
-    first = std::min(first, at.front().begin);
+    timing.peak.push_back(peak_of(list, memory));
+    if (list.empty()) continue;
+    first = std::min(first.value_or(at.front().begin), at.front().begin);
     last = std::max(last, at.back().end);
     timing.span = std::max(timing.span, at.back().end - at.front().begin);
   }
-  timing.makespan = first == kNotYet ? 0 : last - first;
-  timing.ideal = std::ranges::max(work);
+  timing.makespan = last - first.value_or(last);
+  timing.ideal = work.empty() ? 0 : std::ranges::max(work);
   for (const double busy : work) timing.idle.push_back(timing.makespan - busy);
+  timing.ops = std::move(ops);
   return timing;
+}
+
+Timing time_schedule(const Schedule& schedule, const Costs& costs, const MemoryModel& memory) {
+  return timing_of(schedule, Clock(schedule, costs).run(), memory);
 }
 
 }  // namespace orthant::pipeline

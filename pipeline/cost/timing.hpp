@@ -28,6 +28,10 @@ struct Timing {
   double bubble_span() const { return span - ideal; }
 };
 
+/// The figures of a timeline, simulated or measured.
+/// compute  compute operations only; ops  as Timing::ops.
+Timing timing_of(const Schedule& compute, std::vector<std::vector<Interval>> ops, const MemoryModel& memory = {});
+
 /// schedule  compute operations only.
 /// Throws  InternalError, naming the operations at which the ranks stand, when they wait for each other for ever.
 Timing time_schedule(const Schedule& schedule, const Costs& costs, const MemoryModel& memory = {});
