@@ -20,8 +20,11 @@ file(CREATE_LINK ${ORTHANT_FMT_INCLUDE}/fmt ${ORTHANT_FMT_ROOT}/fmt SYMBOLIC)
 add_library(orthant_torch INTERFACE)
 target_include_directories(orthant_torch SYSTEM INTERFACE ${ORTHANT_FMT_ROOT}
   ${ORTHANT_TORCH_ROOT}/include ${ORTHANT_TORCH_ROOT}/include/torch/csrc/api/include)
+target_compile_definitions(orthant_torch INTERFACE AT_PER_OPERATOR_HEADERS)  # no header of LibTorch brings all operators
+# at::parallel_for is a template in a header, so OpenMP is needed here; LibTorch's own runtime, so that there is one pool of threads.
+target_compile_options(orthant_torch INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
 target_link_libraries(orthant_torch INTERFACE
-  ${ORTHANT_TORCH_ROOT}/lib/libtorch_cpu.so ${ORTHANT_TORCH_ROOT}/lib/libc10.so)
+  ${ORTHANT_TORCH_ROOT}/lib/libtorch_cpu.so ${ORTHANT_TORCH_ROOT}/lib/libc10.so ${ORTHANT_TORCH_ROOT}/lib/libgomp.so.1)
 target_link_options(orthant_torch INTERFACE -Wl,--disable-new-dtags -Wl,-rpath,${ORTHANT_TORCH_ROOT}/lib)
 
 find_package(Threads REQUIRED)
