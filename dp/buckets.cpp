@@ -7,7 +7,9 @@ namespace orthant::dp {
 
 std::vector<Bucket> make_buckets(const shard::ParameterTable& table, std::int64_t capacity) {
   std::vector<const shard::FlatUnit*> order;
-  for (const shard::FlatUnit& unit : table.units()) order.insert(order.begin(), &unit);
+  for (const shard::FlatUnit& unit : table.units()) {
+    if (unit.trains()) order.insert(order.begin(), &unit);
+  }
   std::ranges::stable_partition(order,
                                 [](const shard::FlatUnit* unit) { return unit->kind != shard::UnitKind::norms; });
 

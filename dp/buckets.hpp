@@ -19,8 +19,8 @@ struct Bucket {
   shard::Range elements() const { return {members.front().elements.begin, members.back().elements.end}; }
 };
 
-/// Units in the order of backward: the table's reversed, and norms last, because every layer's backward adds to them. A
-/// bucket is closed before it would exceed `capacity` elements; it holds at least one unit.
+/// Units that train, in the order of backward: the table's reversed, and norms last, because every layer's backward
+/// adds to them. A bucket is closed before it would exceed `capacity` elements; it holds at least one unit.
 std::vector<Bucket> make_buckets(const shard::ParameterTable& table, std::int64_t capacity);
 
 }  // namespace orthant::dp

@@ -21,6 +21,7 @@ namespace orthant::dp {
 
 struct Options {
   DType precision = DType::f32;  ///< of weights; masters and gradients are fp32 beside bf16
+  DType moments = DType::f32;    ///< of the optimizer: bf16, or the master's type
   std::int64_t bucket_bytes = 25 << 20;
   std::function<double(std::int64_t bytes)> cost_us =
       {};  ///< predicted duration of an all-reduce, for the virtual clock
@@ -34,24 +35,28 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler,
          comm::Lane reduce, const optim::InitialWeights& initial, Options options);
 
+  void begin_step(std::int64_t step) override { training_step_ = step; }
+  bool trains(UnitId id) const override { return training_step_ >= units_.at(id).frozen_steps; }
   void unshard(UnitId) override {}
   void reshard(UnitId) override {}
   stream::Claim weights(UnitId) const override;
 
   /// Contributions to a unit end with reduce(); all of them come before the step's gradient is used.
   Claims contribute(UnitId) override;
-  /// The last unit of a bucket submits the bucket's all-reduce.
-  void reduce(UnitId) override;
+  /// The last unit of a bucket, of those that train in this step, submits the bucket's all-reduce.
+  void reduce(UnitId, bool last = true) override;
 
   std::vector<optim::ShardState>& shards() override { return shards_; }
   stream::Claim gradient(UnitId) const override;
+  stream::Claim slice(UnitId id) const override { return weights(id); }
   stream::Claim next_weights(UnitId) override;
 
  private:
   struct Unit {
     stream::BufferId weights;
     stream::BufferId grads;
-    int bucket = 0;
+    std::int64_t frozen_steps = 0;
+    int bucket = -1;                 ///< none where it never trains
     std::int64_t step = 0;           ///< how often the weights were advanced
     std::int64_t serial = 0;         ///< how often the gradient was reduced
     std::int64_t contributions = 0;  ///< to the gradient, since the last reduction
@@ -61,16 +66,19 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
     std::string name;
     Bucket plan;
     at::Tensor grads;
-    int complete = 0;
   };
 
   Unit& at(UnitId id) { return units_.at(id); }
   stream::Claim unreduced(UnitId id) const;
   void submit(BucketState& bucket);
 
+  bool is_complete(const BucketState& bucket) const;
+
+  model::ParameterStore& store_;
   stream::Scheduler& scheduler_;
   comm::Lane lane_;
   std::function<double(std::int64_t)> cost_us_;
+  std::int64_t training_step_ = 0;
   std::unordered_map<UnitId, Unit> units_;
   std::vector<BucketState> buckets_;
   std::vector<optim::ShardState> shards_;

@@ -8,34 +8,21 @@
 #include <orthant/core/base/error.hpp>
 
 namespace orthant::fsdp {
-namespace {
-
-bool same_layout(const shard::FlatUnit& a, const shard::FlatUnit& b) {
-  return std::ranges::equal(a.regions, b.regions, [](const shard::Region& x, const shard::Region& y) {
-    return x.offset == y.offset && x.shape == y.shape;
-  });
-}
-
-}  // namespace
-
-std::vector<BufferPlan> plan_buffers(const shard::ParameterTable& table, train::Residency residency, int alternating) {
+std::vector<BufferPlan> plan_buffers(const shard::ParameterTable& table, train::Residency residency, int alternating,
+                                     int degree) {
   invariant(alternating >= 1, "fsdp: at least one alternating buffer");
   std::vector<BufferPlan> own, shared;
-  const shard::FlatUnit* first = nullptr;
   int blocks = 0;
   for (const shard::FlatUnit& unit : table.units()) {
+    const std::int64_t numel = unit.padded_numel(degree);
     if (residency == train::Residency::chunk || unit.kind != shard::UnitKind::block) {
-      own.push_back({unit.name, {unit.id}});
+      own.push_back({unit.name, {unit.id}, numel});
       continue;
-    }
-    if (first == nullptr) first = &unit;
-    if (!same_layout(*first, unit)) {
-      throw InternalError(
-          fmt::format("fsdp: units '{}' and '{}' would share a buffer but differ in layout", first->name, unit.name));
     }
     const int index = blocks++ % alternating;
     if (index == static_cast<int>(shared.size())) shared.push_back({fmt::format("blocks {}", index), {}});
     shared[index].units.push_back(unit.id);
+    shared[index].numel = std::max(shared[index].numel, numel);
   }
   own.insert(own.end(), shared.begin(), shared.end());
   return own;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// YaFSDP (ZeRO stage 3): each rank owns 1/degree of every flat unit. Weights are gathered before use into buffers that
-// are allocated once, gradients are reduce-scattered out of buffers that are allocated once. No task waits for another
-// by hand: who must wait for whom follows from what each claims. Source: YaFSDP (yandex/YaFSDP); Rajbhandari et al.
-// 2020 (ZeRO).
+// YaFSDP (ZeRO stages 1 to 3 are one engine, with other residencies): each rank owns 1/degree of every flat unit.
+// Weights are gathered before use, gradients are reduce-scattered, both in buffers that are allocated once. No task
+// waits for another by hand: who must wait for whom follows from what each claims. Source: YaFSDP (yandex/YaFSDP);
+// Rajbhandari et al. 2020 (ZeRO).
 #pragma once
 
 #include <functional>
@@ -20,27 +20,35 @@
 
 namespace orthant::fsdp {
 
-/// Two communicators over the shard axis, so that a gather need not queue behind a reduction.
+/// Gather and reduction over the shard axis: two communicators, so that a gather need not queue behind a reduction, or
+/// the same one twice.
 struct Lanes {
   comm::Lane gather;
   comm::Lane reduce;
+  comm::Lane replica = {};        ///< hybrid sharding: the ranks that hold the same slices; null where there are none
+  stream::StreamId compute = {};  ///< for casts to a narrow wire
 };
 
 struct Options {
   DType precision = DType::f32;  ///< of weights; masters and gradients are fp32 beside bf16
-  train::Residency residency = train::Residency::chunk;
-  /// Residency::layer: weight (and gradient) buffers that blocks take turns in. 2 gathers one layer ahead; 1 saves a
-  /// layer's memory and overlaps nothing.
+  train::Residencies residency = {};
+  /// Stages 1 and 2: weights stay whole from one optimizer step to the next, and a rank's slice is a part of them. With
+  /// gradients that stay until the last micro-batch (stage 1), their slice is a part of theirs, too.
+  bool keeps_weights = false;
+  /// bf16: gradients travel as bf16 and are summed in fp32.
+  DType wire = DType::f32;
+  DType moments = DType::f32;  ///< of the optimizer: bf16, or the master's type
+  /// Residency::layer: buffers that blocks take turns in. 2 gathers one layer ahead; 1 saves a layer's memory and
+  /// overlaps nothing.
   int alternating_buffers = 2;
-  std::function<double(std::int64_t bytes)> cost_us =
-      {};  ///< predicted duration of a collective over a whole unit, for the virtual clock
+  /// Predicted duration of a collective over a whole unit, for the virtual clock.
+  std::function<double(std::int64_t bytes)> cost_us = {};
 };
 
 class Engine final : public train::ParamLifecycle, public train::GradSync, public train::ShardStore {
  public:
   /// Allocates shards and buffers of all units of the table, fills the shards, and binds the store's parameters to the
   /// buffers. Submits one task, which stands for the initial shards. Every rank's table must hold the same units.
-  /// Throws  InternalError when blocks that share a buffer differ in layout.
   Engine(const shard::ParameterTable& table, model::ParameterStore& store, stream::Scheduler& scheduler, Lanes lanes,
          const optim::InitialWeights& initial, Options options);
 
@@ -50,25 +58,32 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   void reshard(UnitId) override;
   stream::Claim weights(UnitId) const override;
 
+  void begin_step(std::int64_t step) override { training_step_ = step; }
+  bool trains(UnitId id) const override { return training_step_ >= units_.at(id).frozen_steps; }
   Claims contribute(UnitId) override;
   /// The first reduction after next_weights() replaces the gradient shard, later ones add to it.
-  void reduce(UnitId) override;
+  void reduce(UnitId, bool last = true) override;
 
   std::vector<optim::ShardState>& shards() override { return shards_; }
   stream::Claim gradient(UnitId) const override;
+  stream::Claim slice(UnitId) const override;
   stream::Claim next_weights(UnitId) override;
 
  private:
   struct Buffer {
     at::Tensor memory;
     stream::BufferId id;
-    stream::Content content = 0;  ///< after everything that was submitted
+    stream::Content content = 0;  ///< after everything that was submitted; weights only
   };
   struct Unit {
     std::string name;
-    int buffer = 0;  ///< index into weights_ and grads_
+    std::int64_t frozen_steps = 0;
+    at::Tensor weights;  ///< the padded unit: the front part of its buffer
+    at::Tensor grads;    ///< undefined where it never trains
+    int weight_buffer = 0;
+    int grad_buffer = 0;
     std::size_t shard = 0;
-    std::vector<at::Tensor> gaps;  ///< of the gradient buffer
+    std::vector<at::Tensor> gaps;  ///< of the gradient
     stream::BufferId shard_weights;
     stream::BufferId shard_grad;
     std::int64_t step = 0;           ///< how often the weights were advanced
@@ -77,13 +92,20 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
     bool reduced = false;            ///< in this step
   };
 
+  void allocate(const shard::ParameterTable& table);
+  void add_shard(const shard::FlatUnit& flat, Unit& unit);
   Unit& at(UnitId id) { return units_.at(id); }
   stream::Claim unreduced(UnitId id) const;
-  double cost_us(const Buffer& buffer) const;
+  stream::Claim cast_to_wire(UnitId id, stream::Claim gradient);
+  void sum_over_replicas(const Unit& unit, stream::Claim gradient);
+  double cost_us(const at::Tensor& whole) const;
 
+  model::ParameterStore& store_;
   stream::Scheduler& scheduler_;
   Lanes lanes_;
-  std::function<double(std::int64_t)> cost_us_;
+  Options options_;
+  bool narrows_ = false;  ///< gradients are cast before they travel
+  std::int64_t training_step_ = 0;
   std::vector<Buffer> weights_;
   std::vector<Buffer> grads_;
   std::unordered_map<UnitId, Unit> units_;

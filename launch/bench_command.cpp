@@ -1,31 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/launch/bench_command.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/atomic_file.hpp>
 #include <orthant/core/base/error.hpp>
-#include <orthant/core/comm/local_fabric.hpp>
-#include <orthant/core/comm/mpi_fabric.hpp>
+#include <orthant/launch/bench_fsdp_command.hpp>
 #include <orthant/launch/emulation.hpp>
+#include <orthant/launch/quiet_run.hpp>
 #include <orthant/launch/schedule_options.hpp>
 #include <orthant/pipeline/cost/svg.hpp>
 
 namespace orthant::launch {
 namespace {
-
-constexpr double kNoiseLimitMs = 1.0;
-constexpr int kAttempts = 3;
-constexpr std::chrono::seconds kTimeout{120};
 
 struct BenchArguments {
   ScheduleOptions schedule;
@@ -37,56 +28,8 @@ struct BenchArguments {
 
 struct Bench {
   Emulation emulation;
-  double noise_ms = 0;  ///< the larger of before and after
-  int attempts = 0;
-  bool busy() const { return noise_ms > kNoiseLimitMs; }
+  Quietness quietness;
 };
-
-/// Measures until the machine was quiet before and after. Collective over `fabric`; the result is rank 0's.
-Bench measure(const SchedulePlan& plan, const EmulationOptions& options, comm::Fabric& fabric) {
-  std::vector<int> everybody(static_cast<std::size_t>(fabric.size()));
-  for (int rank = 0; rank < fabric.size(); ++rank) everybody[static_cast<std::size_t>(rank)] = rank;
-  const auto all = fabric.make_collectives("bench", everybody);
-  const auto noise_ms = [&] {
-    double noise = fabric.rank() == 0 ? wake_up_noise_ms() : 0;
-    all->all_reduce({&noise, 1, DType::f64}, comm::Reduction::max).wait(kTimeout);
-    return noise;
-  };
-  Bench bench;
-  do {
-    ++bench.attempts;
-    const double before = noise_ms();
-    bench.emulation = emulate(plan.lowered, options, fabric);
-    bench.noise_ms = std::max(before, noise_ms());
-  } while (bench.busy() && bench.attempts < kAttempts);
-  return bench;
-}
-
-/// Every rank a thread of this process.
-Bench measure_with_threads(const SchedulePlan& plan, const EmulationOptions& options) {
-  const int ranks = static_cast<int>(plan.lowered.ranks.size());
-  const auto world = std::make_shared<comm::LocalWorld>(ranks);
-  Bench bench;
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        comm::LocalFabric fabric(world, rank);
-        auto mine = measure(plan, options, fabric);
-        if (rank == 0) bench = std::move(mine);
-      } catch (...) {
-        failures[static_cast<std::size_t>(rank)] = std::current_exception();
-        world->abort(fmt::format("rank {} failed", rank));
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const auto& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
-  return bench;
-}
 
 nlohmann::ordered_json report(const SchedulePlan& plan, const Bench& bench, const std::string& transport) {
   const auto predicted = pipeline::simulate(plan.lowered, plan.costs);
@@ -106,9 +49,9 @@ nlohmann::ordered_json report(const SchedulePlan& plan, const Bench& bench, cons
           {"steps_ms", all},
           {"peak_activations_predicted", predicted.timing.peak},
           {"peak_activations_measured", bench.emulation.peak_activations},
-          {"noise_p99_ms", bench.noise_ms},
-          {"attempts", bench.attempts},
-          {"busy", bench.busy()}};
+          {"noise_p99_ms", bench.quietness.noise_ms},
+          {"attempts", bench.quietness.attempts},
+          {"busy", bench.quietness.busy()}};
 }
 
 void write_svg(const SchedulePlan& plan, const Bench& bench, const std::string& path) {
@@ -135,12 +78,7 @@ int print(const BenchArguments& arguments, const SchedulePlan& plan, const Bench
                json["ideal_ms"].get<double>(), json["peak_activations_predicted"].dump(),
                json["peak_activations_measured"].dump());
   }
-  if (!bench.busy()) return static_cast<int>(ExitCode::done);
-  fmt::print(stderr,
-             "orthant: machine busy: sleepers wake up {:.2f} ms late (99 of 100 within it; {} ms is the limit); the "
-             "figures are not to be trusted\n",
-             bench.noise_ms, kNoiseLimitMs);
-  return static_cast<int>(ExitCode::internal);
+  return report_quietness(bench.quietness);
 }
 
 int bench_pipeline(const BenchArguments& arguments) {
@@ -156,17 +94,13 @@ int bench_pipeline(const BenchArguments& arguments) {
   }
   if (plan.costs.overlapped > 0)
     throw ConfigError("--overlapped: an emulated device runs F and B of a pair one after the other; leave it out");
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") == nullptr) {
-    return print(arguments, plan, measure_with_threads(plan, options), "threads");
-  }
-  comm::MpiFabric fabric;
-  try {
-    const auto bench = measure(plan, options, fabric);
-    return fabric.rank() == 0 ? print(arguments, plan, bench, "mpi") : 0;
-  } catch (const Error& error) {
-    fmt::print(stderr, "orthant: rank {}: {}\n", fabric.rank(), error.what());
-    fabric.kill(static_cast<int>(error.exit_code()));
-  }
+  int code = 0;
+  run_on_ranks(static_cast<int>(plan.lowered.ranks.size()), [&](comm::Fabric& fabric) {
+    Bench bench;
+    bench.quietness = measure_quietly(fabric, [&] { bench.emulation = emulate(plan.lowered, options, fabric); });
+    if (fabric.rank() == 0) code = print(arguments, plan, bench, under_mpirun() ? "mpi" : "threads");
+  });
+  return code;
 }
 
 }  // namespace
@@ -186,6 +120,7 @@ void add_bench_command(CLI::App& app, int& code) {
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->add_option("--svg", arguments->svg, "write predicted and measured timeline to this file");
   command->callback([arguments, &code] { code = bench_pipeline(*arguments); });
+  add_bench_fsdp_command(*bench, code);
 }
 
 }  // namespace orthant::launch

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// orthant bench pipeline: a schedule on emulated devices, measured beside predicted.
+// orthant bench: measurements on emulated devices. Here `pipeline`, a schedule measured beside predicted; `fsdp` is in
+// bench_fsdp_command.hpp.
 #pragma once
 
 namespace CLI {
@@ -8,7 +9,7 @@ class App;
 
 namespace orthant::launch {
 
-/// Adds the command; when it was given and has run, `code` is its exit code. Throws  ConfigError while it runs.
+/// Adds the commands; when one was given and has run, `code` is its exit code. Throws  ConfigError while it runs.
 void add_bench_command(CLI::App& app, int& code);
 
 }  // namespace orthant::launch

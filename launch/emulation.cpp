@@ -93,7 +93,9 @@ class NoParameters final : public train::ParamLifecycle, public train::GradSync 
   void reshard(UnitId) override {}
   stream::Claim weights(UnitId) const override { return weights_; }
   Claims contribute(UnitId) override { return {}; }
-  void reduce(UnitId) override {}
+  void begin_step(std::int64_t) override {}
+  bool trains(UnitId) const override { return true; }
+  void reduce(UnitId, bool) override {}
 
  private:
   stream::Claim weights_;

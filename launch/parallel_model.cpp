@@ -32,6 +32,7 @@ void ParallelModel::begin(step::StepInput input, pipeline::PassKind kind) {
 step::StepHandle ParallelModel::submit_step(std::int64_t step, double lr) {
   const auto& plan = parts_->training_plan;
   const step::StepInput input{.step = step, .training = true};
+  parts_->data_parallel->sync.begin_step(step);
   begin(input, pipeline::PassKind::training);
   ++submitted_steps_;
   parts_->executor->submit(plan.warm_up);

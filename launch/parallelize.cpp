@@ -15,23 +15,35 @@
 #include <orthant/tp/sharded_factory.hpp>
 
 namespace orthant::launch {
-namespace {
 
-using train::Residency;
-
-step::RankSpec rank_spec(const RunConfig& run, const PipelinePlan& plan, const mesh::DeviceMesh& mesh) {
-  const int pp = mesh.coordinate().pp, mirror = plan.mirror_of(pp);
+step::RankSpec rank_spec(const RunConfig& run, const PipelinePlan& plan, const mesh::Coordinate& at) {
+  const int pp = at.pp, mirror = plan.mirror_of(pp);
   return {.model = run.model,
           .rows = {.seq = run.train.seq_len, .batch = run.train.micro_batch},
           .stages = plan.stages_of(pp),
           .microbatches = static_cast<int>(run.microbatches()),
           .precision = run.train.precision,
-          .counts_replicated = mesh.coordinate().tp == 0,
+          .counts_replicated = at.tp == 0,
           .tied_apart = run.model.tie_embeddings && plan.ends_apart(),
           .mirrored = mirror >= 0,
           .counts_mirrored = mirror < 0 || pp < mirror,
-          .checkpoint_blocks = run.train.checkpoint_activations == "full"};
+          .policies = [&run](shard::UnitKind kind, std::int64_t block) { return run.unit_policy(kind, block); },
+          .checkpoint = plan.checkpoints[static_cast<std::size_t>(pp)]};
 }
+
+dp::Options dp_options(const RunConfig& run) {
+  return {.precision = run.train.precision, .moments = run.moments, .bucket_bytes = run.bucket_bytes};
+}
+
+fsdp::Options fsdp_options(const RunConfig& run) {
+  return {.precision = run.train.precision,
+          .residency = run.residencies(),
+          .keeps_weights = run.fsdp.stage < 3,
+          .wire = run.fsdp.reduce_dtype,
+          .moments = run.moments};
+}
+
+namespace {
 
 std::unique_ptr<DataParallel> shard_over_dp(const RunConfig& run, mesh::DeviceMesh& mesh, RankContext context,
                                             ParallelParts& parts) {
@@ -43,15 +55,16 @@ std::unique_ptr<DataParallel> shard_over_dp(const RunConfig& run, mesh::DeviceMe
     return std::make_unique<DataParallel>(DataParallel{std::move(engine), e, e, e});
   };
   if (run.fsdp.stage == 0) {
-    return behind_seams(
-        std::make_shared<dp::Engine>(parts.table, parts.store, context.scheduler, mesh.dp_reduce(), initial,
-                                     dp::Options{.precision = run.train.precision, .bucket_bytes = run.bucket_bytes}));
+    return behind_seams(std::make_shared<dp::Engine>(parts.table, parts.store, context.scheduler, mesh.dp_reduce(),
+                                                     initial, dp_options(run)));
   }
-  return behind_seams(std::make_shared<fsdp::Engine>(
-      parts.table, parts.store, context.scheduler, fsdp::Lanes{.gather = mesh.dp_gather(), .reduce = mesh.dp_reduce()},
-      initial,
-      fsdp::Options{.precision = run.train.precision,
-                    .residency = run.layer_residency() ? Residency::layer : Residency::chunk}));
+  return behind_seams(
+      std::make_shared<fsdp::Engine>(parts.table, parts.store, context.scheduler,
+                                     fsdp::Lanes{.gather = mesh.dp_gather(),
+                                                 .reduce = run.fsdp.shared_stream ? mesh.dp_gather() : mesh.dp_reduce(),
+                                                 .replica = mesh.dp_replica(),
+                                                 .compute = context.compute},
+                                     initial, fsdp_options(run)));
 }
 
 /// This rank's part of a lowered schedule as layer tasks.
@@ -68,9 +81,9 @@ std::function<void(const pipeline::LayerTask&)> tail_of(ParallelParts& parts) {
   return [&parts](const pipeline::LayerTask& task) {
     using pipeline::OpKind;
     auto& submitted = parts.submitted;
-    if (task.kind == OpKind::norm_units) parts.tail->norm_units();
+    if (task.kind == OpKind::norm_units) parts.tail->norm_units(submitted.step);
     if (task.kind == OpKind::tie) parts.tail->tie();
-    if (task.kind == OpKind::norm) submitted.handle = parts.tail->norm(submitted.step, submitted.norm_mode);
+    if (task.kind == OpKind::norm) submitted.handle = parts.tail->norm(submitted.norm_mode);
     if (task.kind == OpKind::step) parts.tail->update(submitted.lr);
   };
 }
@@ -92,7 +105,9 @@ std::function<bool(std::int64_t)> poison_of(const FaultConfig& fault, int rank) 
 /// Whether the copies of masters and moments that post-validation keeps fit into half of what every host has left.
 bool copies_fit(train::ShardStore& store, const mesh::DeviceMesh& mesh, std::chrono::milliseconds timeout) {
   std::int64_t bytes = 0;
-  for (const auto& shard : store.shards()) bytes += 3 * static_cast<std::int64_t>(shard.master.nbytes());
+  for (const auto& shard : store.shards()) {
+    if (shard.trains) bytes += static_cast<std::int64_t>(shard.master.nbytes() + 2 * shard.exp_avg.nbytes());
+  }
   const char* on_host = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
   const std::int64_t ranks = on_host != nullptr ? std::atoi(on_host) : mesh.shape().size();
   const std::int64_t left = std::int64_t{::sysconf(_SC_AVPHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
@@ -112,8 +127,9 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
       std::make_unique<tp::ShardedFactory>(run.model, model::Parameters{parts->table, parts->store}, mesh.tp(),
                                            tp::TpOptions{.sequence_parallel = run.sequence_parallel});
   // pp: this rank's layers only.
-  parts->program = std::make_unique<step::LlamaProgram>(
-      rank_spec(run, plan, mesh), *parts->factory, model::Parameters{parts->table, parts->store}, std::move(reader));
+  parts->program =
+      std::make_unique<step::LlamaProgram>(rank_spec(run, plan, mesh.coordinate()), *parts->factory,
+                                           model::Parameters{parts->table, parts->store}, std::move(reader));
   // dp or fsdp: outermost, over what is left.
   parts->data_parallel = shard_over_dp(run, mesh, context, *parts);
 

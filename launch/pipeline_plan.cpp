@@ -45,8 +45,9 @@ PipelinePlan plan_pipeline(const RunConfig& run) {
   return {.training = proved(is_lowered ? schedule : pipeline::lower(schedule, slots)),
           .validation = proved(pipeline::lower(pipeline::forward_only(schedule), slots)),
           .stages = stages_of_copies(chosen.stages, schedule.copies),
-          .residency = {.residency = run.layer_residency() ? train::Residency::layer : train::Residency::chunk,
+          .residency = {.residency = run.residencies(),
                         .window = run.fsdp.reshard_after_forward ? run.fsdp.resident_stages : 0},
+          .checkpoints = std::vector<step::Checkpoint>(static_cast<std::size_t>(run.mesh.pp), run.checkpoint()),
           .reason = chosen.reason,
           .predicted_us = chosen.predicted_us};
 }
@@ -56,6 +57,13 @@ std::vector<step::StageSpan> PipelinePlan::stages_of(int pp_rank) const {
   for (const StageId stage : training.stages_of(pp_rank))
     result.push_back(stages[static_cast<std::size_t>(stage.value)]);
   return result;
+}
+
+int PipelinePlan::blocks_of(int pp_rank, const model::ModelConfig& model) const {
+  int blocks = 0;
+  for (const auto& span : stages_of(pp_rank))
+    blocks += std::min(span.last.value, static_cast<int>(model.layers)) - std::max(span.first.value, 1) + 1;
+  return blocks;
 }
 
 int PipelinePlan::mirror_of(int pp_rank) const {
@@ -89,8 +97,9 @@ mesh::PipelineTopology PipelinePlan::topology(bool tied_embeddings) const {
 std::uint64_t PipelinePlan::fingerprint() const {
   std::string text = to_text(training) + to_text(validation);
   for (const auto& span : stages) text += fmt::format("{} {} {};", span.stage.value, span.first.value, span.last.value);
-  text += fmt::format("slots {} residency {} window {}", training.slots, static_cast<int>(residency.residency),
-                      residency.window);
+  text +=
+      fmt::format("slots {} residency {} {} window {}", training.slots, static_cast<int>(residency.residency.weights),
+                  static_cast<int>(residency.residency.gradients), residency.window);
   return XXH64(text.data(), text.size(), 0);
 }
 

@@ -19,10 +19,13 @@ struct PipelinePlan {
   pipeline::Schedule validation;        ///< lowered
   std::vector<step::StageSpan> stages;  ///< of every stage, copies included
   pipeline::ResidencyPolicy residency;
-  std::string reason = {};  ///< why this schedule, where that was the run's to choose
+  std::vector<step::Checkpoint> checkpoints = {};  ///< of every pipeline rank
+  std::string reason = {};                         ///< why this schedule, where that was the run's to choose
   double predicted_us = 0;  ///< step time of the compute operations by the cost profile; 0 without one
 
   std::vector<step::StageSpan> stages_of(int pp_rank) const;
+  /// How many blocks the rank holds.
+  int blocks_of(int pp_rank, const model::ModelConfig& model) const;
   /// The pipeline rank that holds the same weights (DualPipe's other copy); -1: none does.
   int mirror_of(int pp_rank) const;
   /// Whether tied embeddings have their two ends on different ranks.

@@ -9,6 +9,8 @@
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/data/token_file.hpp>
+#include <orthant/launch/byte_size.hpp>
+#include <orthant/launch/frozen_units.hpp>
 #include <orthant/launch/pipeline_plan.hpp>
 #include <orthant/pipeline/generate/catalog.hpp>
 
@@ -66,6 +68,11 @@ void read_model(ConfigReader& in, model::ModelConfig& m, std::int64_t vocab_of_d
   }
 }
 
+constexpr std::pair<const char*, shard::UnitKind> kGroups[] = {{"embedding", shard::UnitKind::embedding},
+                                                               {"blocks", shard::UnitKind::block},
+                                                               {"head", shard::UnitKind::head},
+                                                               {"norms", shard::UnitKind::norms}};
+
 void read_mesh(ConfigReader& in, MeshConfig& mesh, int world) {
   const char* keys[] = {"mesh.pp", "mesh.dp", "mesh.tp"};
   int* axes[] = {&mesh.pp, &mesh.dp, &mesh.tp};
@@ -104,6 +111,59 @@ void read_mesh(ConfigReader& in, MeshConfig& mesh, int world) {
   }
 }
 
+void read_dp_shard(ConfigReader& in, RunConfig& run) {
+  auto& mesh = run.mesh;
+  mesh.dp_shard = static_cast<int>(in.integer("mesh.dp_shard", 0, {.min = 0, .max = 1 << 20}));
+  if (mesh.dp_shard == 0) mesh.dp_shard = mesh.dp;
+  in.settle("mesh.dp_shard", std::int64_t{mesh.dp_shard});
+  if (mesh.dp % mesh.dp_shard != 0) {
+    in.reject("mesh.dp_shard",
+              fmt::format("dp = {} is not divisible by it; use a divisor of dp, or leave it out", mesh.dp),
+              {"mesh.pp", "mesh.dp", "mesh.tp"});
+  } else if (run.fsdp.stage == 0 && mesh.dp_shard != mesh.dp) {
+    in.reject("mesh.dp_shard", "stage = 0 shards nothing; leave it out, or use stage 1, 2 or 3",
+              {"fsdp.stage", "mesh.dp"});
+  }
+}
+
+constexpr const char* kCheckpointOps[] = {"attention", "mlp"};
+
+void read_checkpointing(ConfigReader& in, TrainConfig& t) {
+  auto& mode = t.checkpoint_activations;
+  mode = in.choice("train.checkpoint_activations", mode, {"none", "full", "first", "selected", "auto"});
+  t.checkpoint_layers = in.integer("train.checkpoint_layers", t.checkpoint_layers, {.min = 1, .max = kMany});
+  t.checkpoint_ops = in.texts("train.checkpoint_ops");
+  const std::string names = fmt::format("\"{}\"", fmt::join(kCheckpointOps, "\", \""));
+  for (const auto& op : t.checkpoint_ops) {
+    if (std::ranges::find(kCheckpointOps, op) != std::end(kCheckpointOps)) continue;
+    const auto nearest = config::nearest_name(op, {std::begin(kCheckpointOps), std::end(kCheckpointOps)});
+    in.reject("train.checkpoint_ops",
+              fmt::format("\"{}\" is none of {}{}", op, names,
+                          nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest)));
+  }
+  if (mode == "selected" && t.checkpoint_ops.empty()) {
+    in.reject("train.checkpoint_ops", fmt::format("checkpoint_activations = \"selected\" wants some of {}", names),
+              {"train.checkpoint_activations"});
+  } else if (mode != "selected" && !t.checkpoint_ops.empty()) {
+    in.reject("train.checkpoint_ops",
+              "only checkpoint_activations = \"selected\" looks at it; set that, or leave it out",
+              {"train.checkpoint_activations"});
+  }
+  if (mode != "first" && in.is_set("train.checkpoint_layers") && t.checkpoint_layers != 1) {
+    in.reject("train.checkpoint_layers",
+              "only checkpoint_activations = \"first\" looks at it; set that, or leave it out",
+              {"train.checkpoint_activations"});
+  }
+}
+
+void read_memory(ConfigReader& in, RunConfig& run) {
+  const auto limit = in.text("memory.limit", "");
+  if (limit.empty()) return;
+  const auto bytes = parse_byte_size(limit);
+  run.memory_limit = bytes.value_or(0);
+  if (!bytes) in.reject("memory.limit", fmt::format("a number with one of {} is wanted, as \"2GiB\"", byte_units()));
+}
+
 void read_train(ConfigReader& in, TrainConfig& t) {
   t.steps = in.integer("train.steps", t.steps, {.min = 0, .max = kMany});
   t.global_batch = in.integer("train.global_batch", t.global_batch, {.min = 1, .max = kMany});
@@ -115,7 +175,9 @@ void read_train(ConfigReader& in, TrainConfig& t) {
   t.grad_clip = in.number("train.grad_clip", t.grad_clip, {.min = 0.0});
   t.validate_every = in.integer("train.validate_every", t.validate_every, {.min = 0, .max = kMany});
   t.log_every = in.integer("train.log_every", t.log_every, {.min = 1, .max = kMany});
-  t.checkpoint_activations = in.choice("train.checkpoint_activations", t.checkpoint_activations, {"none", "full"});
+  read_checkpointing(in, t);
+  t.freeze = in.texts("train.freeze");
+  t.freeze_steps = in.integer("train.freeze_steps", t.freeze_steps, {.min = 0, .max = kMany});
   t.max_skipped_steps = in.integer("train.max_skipped_steps", t.max_skipped_steps, {.min = 0, .max = kMany});
 }
 
@@ -131,6 +193,17 @@ void read_optimizer(ConfigReader& in, RunConfig& run) {
   o.adamw.weight_decay = in.number("optimizer.weight_decay", 0.1, {.min = 0.0, .max = 1e3});
   o.sgd.weight_decay = o.adamw.weight_decay;
   o.sgd.momentum = in.number("optimizer.momentum", 0.0, {.min = 0.0, .max = 1.0});
+  run.moments = in.choice("optimizer.moments", "fp32", {"fp32", "bf16"}) == "bf16" ? DType::bf16 : DType::f32;
+  if (run.moments == DType::bf16 && run.train.precision == DType::f64)
+    in.reject("optimizer.moments", "moments of fp64 weights are fp64; use \"fp32\" (the master's type)",
+              {"train.precision"});
+  for (const auto& [name, kind] : kGroups) {
+    auto& group = run.groups[static_cast<std::size_t>(kind)];
+    const std::string table = fmt::format("optimizer.{}.", name);
+    group.lr_scale = in.number(table + "lr_scale", 1.0, {.min = 0.0, .max = 1e6});
+    const double decay = kind == shard::UnitKind::norms ? 0.0 : o.adamw.weight_decay;
+    group.weight_decay = in.number(table + "weight_decay", decay, {.min = 0.0, .max = 1e3});
+  }
 
   auto& s = run.lr;
   const auto kind = in.choice("lr_schedule.kind", "cosine", {"constant", "linear", "cosine", "wsd"});
@@ -173,6 +246,12 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   if (run.fault.rank >= run.mesh.world()) {
     in.reject("fault.rank", fmt::format("the run has {} ranks, counted from 0", run.mesh.world()), {"mesh.dp"});
   }
+  try {
+    if (parse_frozen_units(run.train.freeze, m.layers, m.tie_embeddings).all(m.tie_embeddings))
+      in.reject("train.freeze", "every unit is frozen, so nothing would train; leave one out", {"model.layers"});
+  } catch (const ConfigError& error) {
+    in.reject("train.freeze", error.what(), {"model.layers", "model.tie_embeddings"});
+  }
   const bool fills = !run.pipeline.layers_per_stage.empty() || m.layers >= run.mesh.pp;
   if (!fills) {
     in.reject("mesh.pp",
@@ -196,16 +275,29 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   }
 }
 
-void read_fsdp(ConfigReader& in, FsdpConfig& fsdp) {
+void read_fsdp(ConfigReader& in, FsdpConfig& fsdp, DType precision) {
   fsdp.stage = static_cast<int>(in.integer("fsdp.stage", 3, {.min = 0, .max = 3}));
-  if (fsdp.stage == 2) {
-    in.reject("fsdp.stage",
-              "use 0 (replicated weights, folder dp), 1 (optimizer state sharded, weights gathered once a step) or 3 "
-              "(weights, gradients and optimizer state sharded)");
-  }
   fsdp.residency = in.choice("fsdp.residency", fsdp.residency, {"auto", "layer", "chunk"});
-  if (fsdp.stage == 1 && fsdp.residency == "layer")
-    in.reject("fsdp.residency", "stage 1 keeps whole weights for the step; use \"chunk\" or stage = 3", {"fsdp.stage"});
+  if (fsdp.stage != 3 && fsdp.residency == "layer")
+    in.reject("fsdp.residency", fmt::format("stage {} keeps weights whole; use \"chunk\" or stage = 3", fsdp.stage),
+              {"fsdp.stage"});
+  fsdp.reduce = in.choice("fsdp.reduce", fsdp.reduce, {"auto", "each_microbatch", "last_microbatch"});
+  if (fsdp.stage < 2 && fsdp.reduce == "each_microbatch")
+    in.reject("fsdp.reduce",
+              fmt::format("stage {} keeps gradients until the last micro-batch; use \"last_microbatch\" or stage = 2",
+                          fsdp.stage),
+              {"fsdp.stage"});
+  if (fsdp.stage == 2 && fsdp.reduce == "last_microbatch")
+    in.reject("fsdp.reduce",
+              "stage 2 with gradients that stay until the last micro-batch is stage 1; use stage = 1, or "
+              "\"each_microbatch\"",
+              {"fsdp.stage"});
+  const bool narrow = in.choice("fsdp.reduce_dtype", "fp32", {"fp32", "bf16"}) == "bf16";
+  fsdp.reduce_dtype = narrow ? DType::bf16 : DType::f32;
+  if (narrow && (fsdp.stage == 0 || precision == DType::f64))
+    in.reject("fsdp.reduce_dtype", "stage = 0 and fp64 reduce in the gradient's own type; use \"fp32\"",
+              {"fsdp.stage", "train.precision"});
+  fsdp.shared_stream = in.choice("fsdp.streams", "separate", {"separate", "shared"}) == "shared";
   fsdp.reshard_after_forward = in.boolean("fsdp.reshard_after_forward", false);
   fsdp.resident_stages = static_cast<int>(in.integer("fsdp.resident_stages", 2, {.min = 1, .max = 1 << 16}));
   if (fsdp.reshard_after_forward && fsdp.stage != 3) {
@@ -256,13 +348,56 @@ void read_pipeline(ConfigReader& in, PipelineConfig& p) {
 
 }  // namespace
 
+train::Residencies RunConfig::residencies() const {
+  using train::Residency;
+  if (fsdp.stage < 2) return {};
+  if (fsdp.stage == 2) return {.weights = Residency::chunk, .gradients = Residency::layer};
+  const bool by_layer = fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1);
+  const bool each = fsdp.reduce == "each_microbatch" || (fsdp.reduce == "auto" && by_layer);
+  return {.weights = by_layer ? Residency::layer : Residency::chunk,
+          .gradients = each ? Residency::layer : Residency::chunk};
+}
+
+step::UnitPolicy RunConfig::unit_policy(shard::UnitKind kind, std::int64_t block) const {
+  using shard::UnitKind;
+  const auto frozen = parse_frozen_units(train.freeze, model.layers, model.tie_embeddings);
+  const bool of_frozen_block = block >= 0 && frozen.blocks[static_cast<std::size_t>(block)];
+  const bool is_frozen = kind == UnitKind::embedding ? frozen.embedding
+                         : kind == UnitKind::head    ? frozen.head
+                         : kind == UnitKind::block   ? of_frozen_block
+                                                     : frozen.norms || of_frozen_block;
+  const auto& group = groups[static_cast<std::size_t>(kind)];
+  return {.frozen_steps = !is_frozen                ? 0
+                          : train.freeze_steps == 0 ? shard::FlatUnit::kAlways
+                                                    : train.freeze_steps,
+          .lr_scale = group.lr_scale,
+          .weight_decay = group.weight_decay};
+}
+
+step::Checkpoint RunConfig::checkpoint() const {
+  const auto& mode = train.checkpoint_activations;
+  const auto names = [&](const char* op) { return std::ranges::count(train.checkpoint_ops, op) > 0; };
+  if (mode == "none") return {};
+  if (mode == "selected") return {.recompute = {.attention = names("attention"), .mlp = names("mlp")}};
+  step::Checkpoint checkpoint{.recompute = {.block = true}};
+  if (mode == "first") checkpoint.blocks = static_cast<int>(train.checkpoint_layers);
+  if (mode == "auto") checkpoint.blocks = 0;
+  return checkpoint;
+}
+
+mesh::MeshShape RunConfig::mesh_shape() const {
+  const int shard = mesh.dp_shard == 0 ? mesh.dp : mesh.dp_shard;
+  return {.pp = mesh.pp, .dp_replicate = mesh.dp / shard, .dp_shard = shard, .tp = mesh.tp};
+}
+
 RunConfig parse_run_config(config::ConfigDocument document, int world, std::int64_t vocab_of_data) {
   ConfigReader in(std::move(document));
   RunConfig run;
   read_model(in, run.model, vocab_of_data);
   read_mesh(in, run.mesh, world);
   read_train(in, run.train);
-  read_fsdp(in, run.fsdp);
+  read_fsdp(in, run.fsdp, run.train.precision);
+  read_dp_shard(in, run);
   run.sequence_parallel = in.boolean("tp.sequence_parallel", true);
   read_pipeline(in, run.pipeline);
   run.bucket_bytes = in.integer("dp.bucket_mib", 25, {.min = 1, .max = 1 << 16}) << 20;
@@ -276,6 +411,7 @@ RunConfig parse_run_config(config::ConfigDocument document, int world, std::int6
   run.fault.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = 0, .max = 1 << 20}));
   run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
   read_device(in, run);
+  read_memory(in, run);
   run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
   run.run_dir = in.text("run.dir", run.run_dir);
   check_rules(in, run);

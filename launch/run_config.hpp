@@ -4,7 +4,9 @@
 // settled here, so that the resolved text alone reproduces the run.
 #pragma once
 
+#include <array>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,9 @@
 #include <orthant/core/model/model_config.hpp>
 #include <orthant/core/optim/lr_schedule.hpp>
 #include <orthant/core/optim/optimizer.hpp>
+#include <orthant/core/step/llama_program.hpp>
+#include <orthant/core/train/stage_layout.hpp>
+#include <orthant/mesh/mesh_shape.hpp>
 
 namespace orthant::launch {
 
@@ -20,6 +25,7 @@ struct MeshConfig {
   int pp = 1;
   int dp = 1;
   int tp = 1;
+  int dp_shard = 0;  ///< ranks that share one copy of the optimizer state; 0: all dp
   std::int64_t world() const { return std::int64_t{pp} * dp * tp; }
 };
 
@@ -30,11 +36,18 @@ struct TrainConfig {
   std::int64_t seq_len = 256;
   std::uint64_t seed = 1;
   DType precision = DType::f32;
-  double grad_clip = 1.0;                       ///< 0: off
-  std::int64_t validate_every = 0;              ///< steps; 0: at the end only
-  std::string checkpoint_activations = "none";  ///< none; full: blocks keep their input and run forward again
-  std::int64_t max_skipped_steps = 0;           ///< steps in a row that may be left out because they are not finite
+  double grad_clip = 1.0;           ///< 0: off
+  std::int64_t validate_every = 0;  ///< steps; 0: at the end only
+  /// Blocks that keep their input and run forward again. none; full: all; first: so many of each pipeline rank; auto:
+  /// as few as fit. selected: all keep everything but the results of some operations.
+  std::string checkpoint_activations = "none";
+  std::int64_t checkpoint_layers = 1;            ///< first
+  std::vector<std::string> checkpoint_ops = {};  ///< selected: attention, mlp
+  std::int64_t max_skipped_steps = 0;            ///< steps in a row that may be left out because they are not finite
   std::int64_t log_every = 10;
+  std::vector<std::string> freeze =
+      {};                         ///< units without gradient, state and decay: embedding, head, norms, layers.A-B
+  std::int64_t freeze_steps = 0;  ///< how many steps `freeze` holds; 0: all
 };
 
 struct DataConfig {
@@ -44,9 +57,12 @@ struct DataConfig {
 };
 
 struct FsdpConfig {
-  int stage =
-      3;  ///< 0: replicated weights (folder dp); 1: optimizer sharded, weights gathered once a step; 3: everything
-  std::string residency = "auto";      ///< layer, chunk; auto: chunk when pp > 1, else layer
+  /// Sharded are, 0: nothing (folder dp); 1: the optimizer; 2: gradients, too; 3: weights, too.
+  int stage = 3;
+  std::string residency = "auto";      ///< of weights in stage 3: layer, chunk; auto: chunk when pp > 1, else layer
+  std::string reduce = "auto";         ///< each_microbatch, last_microbatch; auto: what the stage and residency suit
+  DType reduce_dtype = DType::f32;     ///< of gradients on the wire; sums are fp32
+  bool shared_stream = false;          ///< gathers and reductions follow each other on one stream
   bool reshard_after_forward = false;  ///< chunk: free and gather again stages that are not among the next ones
   int resident_stages = 2;             ///< with reshard_after_forward: how many stages of a rank are gathered at once
 };
@@ -79,6 +95,12 @@ struct TraceConfig {
   std::int64_t steps = 0;  ///< 0: no trace.json
 };
 
+/// [optimizer.embedding], [optimizer.blocks], [optimizer.head], [optimizer.norms]
+struct OptimizerGroup {
+  double lr_scale = 1.0;
+  std::optional<double> weight_decay = {};  ///< none: the optimizer's, for matrices
+};
+
 struct RunConfig {
   model::ModelConfig model;
   MeshConfig mesh;
@@ -88,6 +110,9 @@ struct RunConfig {
   PipelineConfig pipeline;
   std::int64_t bucket_bytes = 25 << 20;  ///< [dp]
   optim::OptimizerOptions optimizer;
+  DType moments = DType::f32;            ///< of the optimizer: bf16, or the master's type
+  std::int64_t memory_limit = 0;         ///< [memory] of a rank, in bytes; 0: its share of what the host has free
+  std::array<OptimizerGroup, 4> groups;  ///< by shard::UnitKind
   optim::LrSchedule lr;
   DataConfig data;
   TraceConfig trace;
@@ -100,9 +125,13 @@ struct RunConfig {
   std::string resolved;  ///< TOML
 
   std::int64_t microbatches() const { return train.global_batch / (mesh.dp * train.micro_batch); }
-  bool layer_residency() const {
-    return fsdp.stage == 3 && (fsdp.residency == "layer" || (fsdp.residency == "auto" && mesh.pp == 1));
-  }
+  /// What takes turns in two buffers.
+  train::Residencies residencies() const;
+  mesh::MeshShape mesh_shape() const;
+  /// Of a unit of that kind; block  number of the block that a block or norms are of, -1 of others.
+  step::UnitPolicy unit_policy(shard::UnitKind kind, std::int64_t block) const;
+  /// Of every pipeline rank; with "auto" no block, until the memory plan has chosen.
+  step::Checkpoint checkpoint() const;
 };
 
 /// Reads a config for `world` ranks. Opens the token files' headers (for the vocabulary), allocates nothing large.

@@ -13,10 +13,12 @@
 #include <orthant/core/comm/agree.hpp>
 #include <orthant/core/comm/mpi_fabric.hpp>
 #include <orthant/core/data/batch_source.hpp>
+#include <orthant/core/memory/counting_allocator.hpp>
 #include <orthant/core/stream/cpu_scheduler.hpp>
 #include <orthant/core/trace/chrome_trace.hpp>
 #include <orthant/launch/cost_profile.hpp>
 #include <orthant/launch/emulated_run.hpp>
+#include <orthant/launch/memory_plan.hpp>
 #include <orthant/launch/parallelize.hpp>
 #include <orthant/launch/stop_signal.hpp>
 #include <orthant/launch/trainer.hpp>
@@ -75,13 +77,14 @@ void write_trace(ParallelModel& model, RunFolder* folder) {
 std::string describe(const RunConfig& run) {
   return fmt::format(
       "mesh pp{} x dp{} x tp{}, schedule {}, {}, {}", run.mesh.pp, run.mesh.dp, run.mesh.tp, run.pipeline.schedule,
-      run.fsdp.stage == 0
-          ? "dp (replicated weights)"
-          : fmt::format("fsdp stage {} ({} residency)", run.fsdp.stage, run.layer_residency() ? "layer" : "chunk"),
+      run.fsdp.stage == 0 ? "dp (replicated weights)"
+                          : fmt::format("fsdp stage {} ({} residency)", run.fsdp.stage,
+                                        run.residencies().weights == train::Residency::layer ? "layer" : "chunk"),
       name_of(run.train.precision));
 }
 
-void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder& folder) {
+void write_summary(const RunConfig& run, const TrainSummary& summary, nlohmann::ordered_json memory,
+                   RunFolder& folder) {
   nlohmann::ordered_json json{{"mesh", {{"pp", run.mesh.pp}, {"dp", run.mesh.dp}, {"tp", run.mesh.tp}}},
                               {"schedule", run.pipeline.schedule},
                               {"steps", summary.steps},
@@ -89,7 +92,8 @@ void write_summary(const RunConfig& run, const TrainSummary& summary, RunFolder&
                               {"post_validation_copy_bytes", summary.copy_bytes},
                               {"stopped", summary.stopped},
                               {"loss", summary.last_loss},
-                              {"tokens_per_s", summary.tokens_per_s}};
+                              {"tokens_per_s", summary.tokens_per_s},
+                              {"memory", std::move(memory)}};
   if (summary.first_validation_loss) json["first_val_loss"] = *summary.first_validation_loss;
   if (summary.last_validation_loss) json["last_val_loss"] = *summary.last_validation_loss;
   folder.write("summary.json", json.dump(2) + "\n");
@@ -130,14 +134,18 @@ class RankRun {
                  .stop_requested = [] { return stop_requested() != 0; }} {}
 
   int execute(const TrainArguments& arguments) {
-    const auto plan = plan_pipeline(run_);
-    mesh_.emplace(context_.fabric, scheduler_,
-                  mesh::MeshShape{.pp = run_.mesh.pp, .dp_shard = run_.mesh.dp, .tp = run_.mesh.tp},
-                  plan.topology(run_.model.tie_embeddings));
+    auto plan = plan_pipeline(run_);
+    mesh_.emplace(context_.fabric, scheduler_, run_.mesh_shape(), plan.topology(run_.model.tie_embeddings));
     auto& control = *mesh_->control().collectives;
     comm::check_same(control, "the resolved config", std::hash<std::string>{}(run_.resolved), kStartTimeout);
     agree_on_plan(plan, *mesh_, kStartTimeout);
     const double message_us = measure_message_us(*mesh_, plan.topology(false), message_bytes(run_), kStartTimeout);
+    const auto limit = find_memory_limit(run_, control, kStartTimeout);
+    choose_checkpoints(run_, limit, plan);
+    const auto memory = plan_memory(run_, plan);
+    require_fit(memory, limit);
+    auto& allocator = memory::CountingAllocator::install();
+    allocator.reset_peak();
     model_ = parallelize(run_, plan, *mesh_, context_, data_.reader(mesh_->dp_rank()));
     if (!arguments.load_weights.empty()) load_weights(*model_, arguments.load_weights);
 
@@ -152,18 +160,24 @@ class RankRun {
       folder.emplace(run_.run_dir);
       folder->write("config.toml", run_.resolved);
       if (!plan.reason.empty()) fmt::print("{}\n", plan.reason);
-      fmt::print("{}\nrun folder {}\n", describe(run_), folder->path().string());
+      folder->write("plan.json", memory_json(run_, plan, memory, limit).dump(2) + "\n");
+      if (const auto chosen = describe_checkpoints(run_, plan); !chosen.empty()) fmt::print("{}\n", chosen);
+      fmt::print("{}\n{}\nrun folder {}\n", describe(run_), memory_table(memory, limit), folder->path().string());
     }
     auto* writer = folder ? &*folder : nullptr;
     const auto summary = train(*model_, {.validation_batches = data_.validation_batches(),
                                          .save_gradients = arguments.save_gradients,
                                          .folder = writer,
                                          .reports = first});
+    const auto measured = gather_measured({allocator.peak_bytes(), peak_resident_bytes()}, control, context_.timeout);
 
     write_trace(*model_, writer);
     const auto profile = profile_json(*model_, plan, message_us);
     if (writer != nullptr) writer->write("profile.json", profile);
-    if (writer != nullptr) write_summary(run_, summary, *writer);
+    if (writer != nullptr) {
+      write_summary(run_, summary, measured_json(run_, memory, measured), *writer);
+      fmt::print("{}\n", describe_measured(run_, memory, measured));
+    }
     const int code = save(arguments, summary.stopped, writer);
     comm::barrier(control, context_.timeout);  // MPI is left together, after the slowest write
     return code;
@@ -204,6 +218,7 @@ int report_once(comm::MpiFabric& fabric, const Error& error) {
 }  // namespace
 
 int train_command(const TrainArguments& arguments) {
+  memory::CountingAllocator::install();  // before any tensor
   comm::MpiFabric fabric;
   RunConfig run;
   try {

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <sys/resource.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/launch/memory_plan.hpp>
 #include <orthant/launch/weights.hpp>
 
 namespace orthant::launch {
@@ -19,12 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double, std::milli>(b - a).count();
-}
-
-std::int64_t peak_resident_bytes() {
-  struct rusage usage {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return usage.ru_maxrss * 1024;
 }
 
 /// Takes results as they come: checks, progress, metrics, step times.

@@ -16,11 +16,6 @@ void check(const MeshShape& shape, int ranks) {
         fmt::format("mesh pp = {} x dp = {} x tp = {} wants {} ranks, the run has {}; start {} ranks or change [mesh]",
                     shape.pp, shape.dp(), shape.tp, shape.size(), ranks, shape.size()));
   }
-  if (shape.dp_replicate != 1) {
-    throw ConfigError(
-        fmt::format("mesh.dp_shard = {} is smaller than dp = {}; hybrid sharding is not supported, use dp_shard = {}",
-                    shape.dp_shard, shape.dp(), shape.dp()));
-  }
 }
 
 /// Ranks of the same pipeline coordinate.
@@ -49,8 +44,9 @@ DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const
   stage_ = make_lane("stage", stage_groups(shape));
   pp_ = make_lane("pp", shape.groups(Axis::pp));
   tp_ = make_lane("tp", shape.groups(Axis::tp));
-  dp_gather_ = make_lane("dp_gather", shape.groups(Axis::dp));
-  dp_reduce_ = make_lane("dp_reduce", shape.groups(Axis::dp));
+  dp_gather_ = make_lane("dp_gather", shape.groups(Axis::dp_shard));
+  dp_reduce_ = make_lane("dp_reduce", shape.groups(Axis::dp_shard));
+  if (shape.dp_replicate > 1) dp_replica_ = make_lane("dp_replica", shape.groups(Axis::dp_replicate));
   tie_ = make_lane("tie", tie_groups(topology));
   make_pipeline(topology);
 }

@@ -20,8 +20,7 @@ namespace orthant::mesh {
 class DeviceMesh {
  public:
   /// Collective over all ranks of `fabric`, which outlives the mesh, as does `scheduler`.
-  /// Throws ConfigError if the fabric does not have shape.size() ranks, or dp_replicate is not 1 (hybrid sharding is
-  /// not built yet).
+  /// Throws ConfigError if the fabric does not have shape.size() ranks.
   DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape,
              const PipelineTopology& topology);
   DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape)
@@ -35,10 +34,12 @@ class DeviceMesh {
   std::string text() const;
 
   comm::Lane tp() const { return tp_; }
-  /// Weights over the whole dp axis.
+  /// Weights over the shard group: the whole dp axis, unless sharding is hybrid.
   comm::Lane dp_gather() const { return dp_gather_; }
-  /// Gradients over the whole dp axis; apart from dp_gather, so that gathers and reductions overlap.
+  /// Gradients over the shard group; apart from dp_gather, so that gathers and reductions overlap.
   comm::Lane dp_reduce() const { return dp_reduce_; }
+  /// Reduced gradients over the ranks that hold the same slices; null where sharding is not hybrid.
+  comm::Lane dp_replica() const { return dp_replica_; }
   /// The pipeline ranks at this dp and tp coordinate that hold the same weights (the topology's ties); null where there
   /// are none.
   comm::Lane tie() const { return tie_; }
@@ -68,7 +69,7 @@ class DeviceMesh {
   Coordinate coordinate_;
   std::vector<std::unique_ptr<comm::Collectives>> communicators_;
   std::vector<std::unique_ptr<comm::Channel>> channels_;
-  comm::Lane tp_, dp_gather_, dp_reduce_, tie_, stage_, pp_, control_;
+  comm::Lane tp_, dp_gather_, dp_reduce_, dp_replica_, tie_, stage_, pp_, control_;
   comm::ChannelLane prefix_in_, prefix_out_;
   std::map<PipelineEdge, comm::ChannelLane> pipeline_;
 };

@@ -23,13 +23,16 @@ struct ParallelLinear::Function : torch::autograd::Function<ParallelLinear::Func
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     auto& layer = model::kept<ParallelLinear>(ctx, "layer");
     auto& pass = model::kept<LayerPass>(ctx, "pass");
-    return {layer.backward(grads[0].contiguous(), ctx->get_saved_variables()[0], pass), {}, {}};
+    // Detached: a weight gradient that waits for W would hold the graph below it, the layer's input and its gradient.
+    const auto x = ctx->get_saved_variables()[0].detach();
+    return {layer.backward(grads[0].contiguous(), x, pass), {}, {}};
   }
 };
 
 at::Tensor ParallelLinear::forward(const at::Tensor& x, LayerPass& pass) { return Function::apply(x, *this, pass); }
 
 void ParallelLinear::accumulate(const at::Tensor& dy_TE, const at::Tensor& x_TF) {
+  if (!weight_.trains) return;
   model::kernels::accumulate_weight_grad(weight_.grad, dy_TE, x_TF, weight_.next_contribution());
 }
 

@@ -17,6 +17,7 @@ at::Tensor VocabParallelEmbedding::forward(const at::Tensor& tokens_T, LayerPass
 
 void VocabParallelEmbedding::backward_weight(const at::Tensor& grad_ND, const at::Tensor& tokens_T, LayerPass& pass) {
   const auto grad_TD = exchange_.gather(grad_ND, pass).wait(pass);
+  if (!shard_.weight.trains) return;
   kernels::embedding_backward(grad_TD, tokens_T, shard_.begin, shard_.weight.grad, shard_.weight.next_contribution());
 }
 

@@ -51,9 +51,14 @@ Value to_value(const toml::node& node) {
   if (const auto* v = node.as_floating_point()) return v->get();
   if (const auto* v = node.as_string()) return v->get();
   if (const auto* array = node.as_array()) {
+    if (!array->empty() && array->is_homogeneous<std::string>()) {
+      std::vector<std::string> texts;
+      for (const toml::node& element : *array) texts.push_back(*element.value<std::string>());
+      return texts;
+    }
     std::vector<double> numbers;
     for (const toml::node& element : *array) {
-      if (!element.is_number()) return OtherValue{"an array not of numbers"};
+      if (!element.is_number()) return OtherValue{"an array neither of numbers nor of strings"};
       numbers.push_back(*element.value<double>());
     }
     return numbers;
@@ -211,6 +216,7 @@ std::string kind_of(const Value& value) {
                                [](double) -> std::string { return "a float"; },
                                [](const std::string&) -> std::string { return "a text"; },
                                [](const std::vector<double>&) -> std::string { return "an array of numbers"; },
+                               [](const std::vector<std::string>&) -> std::string { return "an array of texts"; },
                                [](const OtherValue& other) { return other.kind; }},
                     value);
 }
@@ -222,6 +228,11 @@ std::string to_toml(const Value& value) {
                                [](const std::vector<double>& v) {
                                  std::vector<std::string> parts;
                                  for (const double x : v) parts.push_back(number_text(x));
+                                 return fmt::format("[{}]", fmt::join(parts, ", "));
+                               },
+                               [](const std::vector<std::string>& v) {
+                                 std::vector<std::string> parts;
+                                 for (const std::string& text : v) parts.push_back(quoted(text));
                                  return fmt::format("[{}]", fmt::join(parts, ", "));
                                },
                                [](const OtherValue&) { return std::string(); }},

@@ -20,7 +20,8 @@ namespace orthant::config {
 struct OtherValue {
   std::string kind;  ///< with its article: "a date"
 };
-using Value = std::variant<bool, std::int64_t, double, std::string, std::vector<double>, OtherValue>;
+using Value =
+    std::variant<bool, std::int64_t, double, std::string, std::vector<double>, std::vector<std::string>, OtherValue>;
 
 /// "an integer", "a text", … for messages.
 std::string kind_of(const Value& value);

@@ -154,6 +154,17 @@ std::vector<double> ConfigReader::numbers(std::string_view key, std::vector<doub
   });
 }
 
+std::vector<std::string> ConfigReader::texts(std::string_view key) {
+  return get(key, std::vector<std::string>{}, [&](const Value& value, std::vector<std::string>& out) -> Verdict {
+    const auto* numbers = std::get_if<std::vector<double>>(&value);  // [] may be of either kind
+    if (numbers != nullptr && numbers->empty()) return std::nullopt;
+    const auto* v = std::get_if<std::vector<std::string>>(&value);
+    if (v == nullptr) return wrong_type(value, "an array of strings");
+    out = *v;
+    return std::nullopt;
+  });
+}
+
 bool ConfigReader::is_set(std::string_view key) const {
   const std::string name(key);
   const auto& bad = document_.unreadable;

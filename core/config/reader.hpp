@@ -44,6 +44,8 @@ class ConfigReader {
   std::string choice(std::string_view key, std::string fallback, const std::vector<std::string>& names);
   std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumbersShape shape = {});
 
+  std::vector<std::string> texts(std::string_view key);  ///< an array of strings; without the key empty
+
   /// True if the file or an override gives the key (be it well or badly).
   bool is_set(std::string_view key) const;
 

@@ -25,6 +25,7 @@ class DenseEmbedding : public Embedding {
     return kernels::embedding_forward(weight_.weight, tokens, 0);
   }
   void backward_weight(const at::Tensor& grad, const at::Tensor& tokens, LayerPass&) override {
+    if (!weight_.trains) return;
     kernels::embedding_backward(grad, tokens, 0, weight_.grad, weight_.next_contribution());
   }
   void declare(Phase, std::int64_t, Declaration&) const override {}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/core/model/differentiable.hpp>
 
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -26,8 +27,10 @@ struct RmsNormFunction : Function<RmsNormFunction> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto saved = ctx->get_saved_variables();
     auto& weight = kept<Parameter>(ctx, "weight");
-    auto dx = kernels::rms_norm_backward(grads[0].contiguous(), saved[0], weight.weight, saved[1], weight.grad,
-                                         weight.next_contribution());
+    const bool trains = weight.trains;
+    const auto dweight = trains ? weight.grad : at::empty_like(weight.weight, saved[1].options());
+    auto dx = kernels::rms_norm_backward(grads[0].contiguous(), saved[0], weight.weight, saved[1], dweight,
+                                         trains ? weight.next_contribution() : kernels::Accumulate::overwrite);
     return {dx, {}, {}};
   }
 };
@@ -43,7 +46,9 @@ struct LinearFunction : Function<LinearFunction> {
     auto& weight = kept<Parameter>(ctx, "weight");
     auto dy = grads[0].contiguous();
     auto dx = at::mm(dy, weight.weight);
-    kept<LayerPass>(ctx, "pass").weight_gradient([&weight, dy, x = ctx->get_saved_variables()[0]](LayerPass&) {
+    if (!weight.trains) return {dx, {}, {}};
+    // Detached: while it waits for W it would hold the graph below it, the layer's input and its gradient.
+    kept<LayerPass>(ctx, "pass").weight_gradient([&weight, dy, x = ctx->get_saved_variables()[0].detach()](LayerPass&) {
       kernels::accumulate_weight_grad(weight.grad, dy, x, weight.next_contribution());
     });
     return {dx, {}, {}};
@@ -52,8 +57,9 @@ struct LinearFunction : Function<LinearFunction> {
 
 struct AttentionFunction : Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& qkv, const kernels::AttentionShape& shape,
-                            const kernels::RotaryTable& rotary) {
+                            const kernels::RotaryTable& rotary, kernels::AttentionSaved* saved) {
     auto result = kernels::attention_forward(qkv, shape, rotary);
+    if (saved != nullptr) *saved = result;
     ctx->save_for_backward({result.q, result.k, result.v, result.probabilities});
     ctx->saved_data["shape"] =
         std::vector<std::int64_t>{shape.seq, shape.batch, shape.heads, shape.kv_heads, shape.head_dim};
@@ -68,7 +74,7 @@ struct AttentionFunction : Function<AttentionFunction> {
     const kernels::AttentionSaved given{.q = saved[0], .k = saved[1], .v = saved[2], .probabilities = saved[3]};
     auto dqkv = kernels::attention_backward(grads[0].contiguous(), given, shape,
                                             kept<const kernels::RotaryTable>(ctx, "rotary"));
-    return {dqkv, {}, {}};
+    return {dqkv, {}, {}, {}};
   }
 };
 
@@ -102,9 +108,9 @@ at::Tensor linear(const at::Tensor& x_NF, Parameter& weight, LayerPass& pass) {
   return LinearFunction::apply(x_NF, weight, pass);
 }
 
-at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape,
-                     const kernels::RotaryTable& rotary) {
-  return AttentionFunction::apply(qkv_NE, shape, rotary);
+at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape, const kernels::RotaryTable& rotary,
+                     kernels::AttentionSaved* saved) {
+  return AttentionFunction::apply(qkv_NE, shape, rotary, saved);
 }
 
 at::Tensor swiglu(const at::Tensor& gate_up_N2F) { return SwigluFunction::apply(gate_up_N2F); }

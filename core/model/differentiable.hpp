@@ -22,8 +22,9 @@ at::Tensor rms_norm(const at::Tensor& x_ND, Parameter& weight, double eps);
 at::Tensor linear(const at::Tensor& x_NF, Parameter& weight, LayerPass& pass);
 
 /// Causal grouped-query attention with rotary embedding: [N, E] -> [N, H K].
-at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape,
-                     const kernels::RotaryTable& rotary);
+/// saved  nullptr, or where to put the tensors that backward will read.
+at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape, const kernels::RotaryTable& rotary,
+                     kernels::AttentionSaved* saved = nullptr);
 
 /// silu(gate) * up: [N, 2 F] -> [N, F].
 at::Tensor swiglu(const at::Tensor& gate_up_N2F);

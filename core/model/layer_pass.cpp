@@ -19,6 +19,14 @@ void LayerPass::weight_gradient(std::function<void(LayerPass&)> gradient) {
   weight_us += std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
 }
 
+void LayerPass::make_again() {
+  const at::NoGradGuard no_graph;
+  for (auto& part : std::exchange(recompute, {})) {
+    part(*this);
+    part = nullptr;  // with what it was made from
+  }
+}
+
 void LayerPass::run_deferred() {
   const at::NoGradGuard no_graph;
   for (auto& gradient : deferred) gradient(*this);

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <orthant/core/base/phase.hpp>
@@ -14,12 +15,13 @@
 namespace orthant::model {
 
 struct LayerPass {
-  stream::TaskScope* scope = nullptr;                    ///< of the task that runs now
-  int posted = 0;                                        ///< nested collectives posted by it so far
-  bool split = false;                                    ///< weight gradients wait for the W task
-  bool training = true;                                  ///< false: no graph is kept
-  std::deque<std::function<void(LayerPass&)>> deferred;  ///< weight gradients, in backward order
-  double weight_us = 0;                                  ///< spent on weight gradients that were not deferred
+  stream::TaskScope* scope = nullptr;                      ///< of the task that runs now
+  int posted = 0;                                          ///< nested collectives posted by it so far
+  bool split = false;                                      ///< weight gradients wait for the W task
+  bool training = true;                                    ///< false: no graph is kept
+  std::deque<std::function<void(LayerPass&)>> deferred;    ///< weight gradients, in backward order
+  std::vector<std::function<void(LayerPass&)>> recompute;  ///< what forward dropped and backward needs
+  double weight_us = 0;                                    ///< spent on weight gradients that were not deferred
 
   /// Posts the next declared collective and returns its index for wait().
   int post(std::function<stream::Work()> start) {
@@ -29,6 +31,8 @@ struct LayerPass {
   void wait(int index) { scope->wait(index); }
   /// Runs `gradient` now (without a graph), or keeps it for W.
   void weight_gradient(std::function<void(LayerPass&)> gradient);
+  /// Makes again what forward dropped: before backward.
+  void make_again();
   /// Runs what weight_gradient() kept: the body of W.
   void run_deferred();
 };

@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 
 #include <orthant/core/model/differentiable.hpp>
+#include <orthant/core/model/dropped_memory.hpp>
+#include <orthant/core/model/kernels/rms_norm.hpp>
+#include <orthant/core/model/kernels/swiglu.hpp>
 
 // N rows on this rank  T rows of the whole sequence  D model  H query heads, G key/value heads on this rank  K head dim
 // F ffn on this rank
@@ -16,18 +19,18 @@ std::string layer_name(LayerId layer, const char* what) {
   return fmt::format("model.layers.{}.{}.weight", layer.value - 1, what);
 }
 
-Parameter& declare_norm(const ModelConfig& config, Parameters parameters, std::string name) {
-  return declare(parameters, UnitId{UnitIds::norms(config)},
-                 {{std::move(name), shard::replicate({config.hidden}), shard::Init::ones}});
+Parameter& declare_norm(const ModelConfig& config, Parameters parameters, UnitId unit, std::string name) {
+  return declare(parameters, unit, {{std::move(name), shard::replicate({config.hidden}), shard::Init::ones}});
 }
 
 }  // namespace
 
-Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parameters, LayerId layer, RowShape shape)
+Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parameters, LayerId layer, UnitId norms,
+             RowShape shape)
     : config_(config),
       shape_(shape),
-      input_norm_(declare_norm(config, parameters, layer_name(layer, "input_layernorm"))),
-      post_attention_norm_(declare_norm(config, parameters, layer_name(layer, "post_attention_layernorm"))) {
+      input_norm_(declare_norm(config, parameters, norms, layer_name(layer, "input_layernorm"))),
+      post_attention_norm_(declare_norm(config, parameters, norms, layer_name(layer, "post_attention_layernorm"))) {
   const UnitId unit{UnitIds::block(layer.value)};
   const auto query = config.heads * config.head_dim, key_value = config.kv_heads * config.head_dim;
   qkv_ = factory.linear({.role = LinearRole::column,
@@ -51,19 +54,60 @@ Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parame
                           .parts = {{layer_name(layer, "mlp.down_proj"), config.hidden}}});
 }
 
-at::Tensor Block::forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary) {
-  auto qkv_TE = qkv_->forward(rms_norm(x_ND, input_norm_, config_.norm_eps), pass);
-  const auto heads_here = qkv_TE.size(1) / config_.head_dim * config_.heads / (config_.heads + 2 * config_.kv_heads);
-  const kernels::AttentionShape shape{.seq = shape_.seq,
-                                      .batch = shape_.batch,
-                                      .heads = heads_here,
-                                      .kv_heads = heads_here * config_.kv_heads / config_.heads,
-                                      .head_dim = config_.head_dim};
-  auto context_THK = attention(qkv_TE, shape, rotary);
-  auto mid_ND = at::add(x_ND, attention_out_->forward(context_THK, pass));
+kernels::AttentionShape Block::attention_shape(std::int64_t fused_columns) const {
+  const auto heads_here = fused_columns / config_.head_dim * config_.heads / (config_.heads + 2 * config_.kv_heads);
+  return {.seq = shape_.seq,
+          .batch = shape_.batch,
+          .heads = heads_here,
+          .kv_heads = heads_here * config_.kv_heads / config_.heads,
+          .head_dim = config_.head_dim};
+}
 
-  auto gate_up_T2F = gate_up_->forward(rms_norm(mid_ND, post_attention_norm_, config_.norm_eps), pass);
-  return at::add(mid_ND, down_->forward(swiglu(gate_up_T2F), pass));
+at::Tensor Block::forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary,
+                          const Recompute& recompute) {
+  const auto mid_ND = attend(x_ND, pass, rotary, recompute.attention && pass.training);
+  return feed_forward(mid_ND, pass, recompute.mlp && pass.training);
+}
+
+// Without a graph nothing is held for longer than its reader needs it.
+
+at::Tensor Block::attend(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary, bool drops) {
+  auto qkv_TE = qkv_->forward(rms_norm(x_ND, input_norm_, config_.norm_eps), pass);
+  const auto shape = attention_shape(qkv_TE.size(1));
+  kernels::AttentionSaved saved;
+  const auto context_THK = attention(qkv_TE, shape, rotary, drops ? &saved : nullptr);
+  if (!drops) qkv_TE.reset();
+  auto mid_ND = at::add(x_ND, attention_out_->forward(context_THK, pass));
+  if (!drops) return mid_ND;
+  pass.recompute.push_back([=, &rotary](LayerPass&) {
+    const auto again = kernels::attention_forward(qkv_TE, shape, rotary);
+    refill_memory(saved.q, again.q);
+    refill_memory(saved.k, again.k);
+    refill_memory(saved.v, again.v);
+    refill_memory(saved.probabilities, again.probabilities);
+    refill_memory(context_THK, again.context);
+  });
+  for (const auto& made : {saved.q, saved.k, saved.v, saved.probabilities, context_THK}) drop_memory(made);
+  return mid_ND;
+}
+
+at::Tensor Block::feed_forward(const at::Tensor& mid_ND, LayerPass& pass, bool drops) {
+  auto normed_ND = rms_norm(mid_ND, post_attention_norm_, config_.norm_eps);
+  auto gate_up_T2F = gate_up_->forward(normed_ND, pass);
+  if (!drops) normed_ND.reset();
+  auto inner_TF = swiglu(gate_up_T2F);
+  if (!drops) gate_up_T2F.reset();
+  auto out_ND = at::add(mid_ND, down_->forward(inner_TF, pass));
+  if (!drops) return out_ND;
+  pass.recompute.push_back([=, this](LayerPass& later) {
+    const auto normed = kernels::rms_norm_forward(mid_ND, post_attention_norm_.weight, config_.norm_eps).y;
+    const auto gate_up = gate_up_->forward(normed, later);
+    refill_memory(inner_TF, kernels::swiglu_forward(gate_up));
+    refill_memory(gate_up_T2F, gate_up);
+    refill_memory(normed_ND, normed);
+  });
+  for (const auto& made : {normed_ND, gate_up_T2F, inner_TF}) drop_memory(made);
+  return out_ND;
 }
 
 void Block::declare(Phase phase, Declaration& out) const {
@@ -75,8 +119,13 @@ void Block::declare(Phase phase, Declaration& out) const {
   }
 }
 
-Head::Head(const ModelConfig& config, LayerFactory& factory, Parameters parameters, RowShape shape)
-    : config_(config), shape_(shape), norm_(declare_norm(config, parameters, "model.norm.weight")) {
+void Block::declare_again(const Recompute& recompute, Declaration& out) const {
+  if (recompute.block) declare(Phase::forward, out);
+  if (!recompute.block && recompute.mlp) gate_up_->declare(Phase::forward, shape_.rows(), out);
+}
+
+Head::Head(const ModelConfig& config, LayerFactory& factory, Parameters parameters, UnitId norms, RowShape shape)
+    : config_(config), shape_(shape), norm_(declare_norm(config, parameters, norms, "model.norm.weight")) {
   const char* name = config.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
   loss_ = factory.loss_head(UnitId{UnitIds::head(config)}, name);
 }

@@ -7,8 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <orthant/core/model/declare.hpp>
-#include <orthant/core/model/kernels/rotary.hpp>
+#include <orthant/core/model/kernels/attention.hpp>
 #include <orthant/core/model/layer_factory.hpp>
+#include <orthant/core/model/recompute.hpp>
 
 namespace orthant::model {
 
@@ -21,12 +22,22 @@ struct RowShape {
 
 class Block {
  public:
-  Block(const ModelConfig& config, LayerFactory& factory, Parameters parameters, LayerId layer, RowShape shape);
-  /// [N, D] -> [N, D], differentiable.
-  at::Tensor forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary);
+  /// norms  unit of the block's two norms
+  Block(const ModelConfig& config, LayerFactory& factory, Parameters parameters, LayerId layer, UnitId norms,
+        RowShape shape);
+  /// [N, D] -> [N, D], differentiable. What `recompute` names is dropped at the end, and the pass made to make it
+  /// again.
+  at::Tensor forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary,
+                     const Recompute& recompute = {});
   void declare(Phase phase, Declaration& out) const;
+  /// What pass.make_again() posts, waits for and computes.
+  void declare_again(const Recompute& recompute, Declaration& out) const;
 
  private:
+  kernels::AttentionShape attention_shape(std::int64_t fused_columns) const;
+  at::Tensor attend(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary, bool drops);
+  at::Tensor feed_forward(const at::Tensor& mid_ND, LayerPass& pass, bool drops);
+
   ModelConfig config_;
   RowShape shape_;
   Parameter& input_norm_;
@@ -40,7 +51,7 @@ class Block {
 /// Final norm, projection to the vocabulary and cross-entropy.
 class Head {
  public:
-  Head(const ModelConfig& config, LayerFactory& factory, Parameters parameters, RowShape shape);
+  Head(const ModelConfig& config, LayerFactory& factory, Parameters parameters, UnitId norms, RowShape shape);
   /// [N, D], targets [T] -> summed loss (scalar), differentiable.
   at::Tensor forward(const at::Tensor& x_ND, const at::Tensor& targets_T, LayerPass& pass);
   void declare(Phase phase, Declaration& out) const;

@@ -32,6 +32,8 @@ struct UnitIds {
   static constexpr int block(std::int64_t layer) { return static_cast<int>(layer); }
   static int head(const ModelConfig& c) { return c.tie_embeddings ? embedding() : static_cast<int>(c.layers + 1); }
   static int norms(const ModelConfig& c) { return static_cast<int>(c.layers + 2); }
+  /// Norms that do not train while others do.
+  static int frozen_norms(const ModelConfig& c) { return static_cast<int>(c.layers + 3); }
 };
 
 }  // namespace orthant::model

@@ -24,13 +24,25 @@ void ParameterStore::bind(UnitId unit, const at::Tensor& weights, const at::Tens
     const auto& [offset, shape] = parameter.region;
     const std::int64_t count = shard::numel(shape);
     parameter.weight = weights.narrow(0, offset, count).view(shape);
-    parameter.grad = grads.narrow(0, offset, count).view(shape);
+    if (grads.defined()) parameter.grad = grads.narrow(0, offset, count).view(shape);
   }
 }
 
 void ParameterStore::overwrite_gradients(UnitId unit) {
   for (Parameter& parameter : parameters_) {
     if (parameter.unit == unit) parameter.overwrite = true;
+  }
+}
+
+void ParameterStore::set_trains(UnitId unit, bool trains) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.unit == unit) parameter.trains = trains;
+  }
+}
+
+void ParameterStore::zero_unwritten(UnitId unit) {
+  for (Parameter& parameter : parameters_) {
+    if (parameter.unit == unit && parameter.overwrite) parameter.grad.zero_();
   }
 }
 

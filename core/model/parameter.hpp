@@ -16,8 +16,9 @@ struct Parameter {
   UnitId unit;
   shard::Region region;
   at::Tensor weight;      ///< region.shape, compute precision
-  at::Tensor grad;        ///< region.shape, accumulation precision
+  at::Tensor grad;        ///< region.shape, accumulation precision; undefined where it never trains
   bool overwrite = true;  ///< the next contribution replaces what is in `grad` (first since the last reduction)
+  bool trains = true;     ///< false: frozen, no gradient is computed
 
   /// How the next contribution enters `grad`; later ones add.
   kernels::Accumulate next_contribution() {
@@ -35,6 +36,10 @@ class ParameterStore {
   void bind(UnitId unit, const at::Tensor& weights, const at::Tensor& grads);
   /// The next contribution to each gradient of the unit replaces what is there.
   void overwrite_gradients(UnitId unit);
+  void set_trains(UnitId unit, bool trains);
+  /// Gradients of the unit to which nothing has contributed since overwrite_gradients() become zero: their memory may
+  /// hold what another unit left there.
+  void zero_unwritten(UnitId unit);
 
  private:
   std::deque<Parameter> parameters_;

@@ -25,21 +25,22 @@ struct Factors {
   Block grad_scale, one_minus_beta1, beta2, one_minus_beta2, keep, root_correction, eps, step_size;
 };
 
-template <class T>
+/// T of master and gradient, M of the moments.
+template <class T, class M>
 void adamw(const ShardState& shard, const Factors<T>& f) {
   using Block = detail::kernels::Block<T>;
   using detail::kernels::load;
   using detail::kernels::store;
   const T* const grads = shard.grad.const_data_ptr<T>();
-  T* const means = shard.exp_avg.mutable_data_ptr<T>();
-  T* const variances = shard.exp_avg_sq.mutable_data_ptr<T>();
+  M* const means = shard.exp_avg.mutable_data_ptr<M>();
+  M* const variances = shard.exp_avg_sq.mutable_data_ptr<M>();
   detail::update_master<T>(shard, [&](const Block& master, std::int64_t at, std::int64_t count) {
     const Block grad = load(grads + at, count) * f.grad_scale;
     const Block old_mean = load(means + at, count);
     const Block mean = old_mean + f.one_minus_beta1 * (grad - old_mean);
     const Block variance = f.beta2 * load(variances + at, count) + f.one_minus_beta2 * grad * grad;
-    store<T>(mean, means + at, count);
-    store<T>(variance, variances + at, count);
+    store<M>(mean, means + at, count);
+    store<M>(variance, variances + at, count);
     const Block denominator = variance.sqrt() / f.root_correction + f.eps;
     return master * f.keep - f.step_size * (mean / denominator);
   });
@@ -47,11 +48,12 @@ void adamw(const ShardState& shard, const Factors<T>& f) {
 
 }  // namespace
 
-void adamw_step(ShardState& shard, const AdamWOptions& options, std::int64_t step, double grad_scale) {
+void adamw_step(ShardState& shard, const AdamWOptions& options, double grad_scale) {
   detail::check(shard);
-  invariant(step >= 1, "steps of the optimizer count from 1");
+  ++shard.updates;
   AT_DISPATCH_FLOATING_TYPES(shard.master.scalar_type(), "adamw_step", [&] {
-    adamw<scalar_t>(shard, Factors<scalar_t>(options, step, grad_scale, shard.decays));
+    const Factors<scalar_t> factors(options, shard.updates, grad_scale, shard.decays);
+    detail::with_moment_type<scalar_t>(shard, [&]<class M>(M) { adamw<scalar_t, M>(shard, factors); });
   });
 }
 

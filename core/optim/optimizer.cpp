@@ -6,12 +6,19 @@
 namespace orthant::optim {
 namespace {
 
+/// With what the slice's parameter group says.
+template <class Options>
+Options of_group(Options options, const ShardState& shard, double lr) {
+  options.lr = lr * shard.lr_scale;
+  options.weight_decay = shard.weight_decay.value_or(options.weight_decay);
+  return options;
+}
+
 class AdamW : public Optimizer {
  public:
   explicit AdamW(AdamWOptions options) : options_(options) {}
-  void step(ShardState& shard, double lr, std::int64_t step, double grad_scale) override {
-    options_.lr = lr;
-    adamw_step(shard, options_, step, grad_scale);
+  void step(ShardState& shard, double lr, double grad_scale) override {
+    adamw_step(shard, of_group(options_, shard, lr), grad_scale);
   }
 
  private:
@@ -21,9 +28,8 @@ class AdamW : public Optimizer {
 class Sgd : public Optimizer {
  public:
   explicit Sgd(SgdOptions options) : options_(options) {}
-  void step(ShardState& shard, double lr, std::int64_t, double grad_scale) override {
-    options_.lr = lr;
-    sgd_step(shard, options_, grad_scale);
+  void step(ShardState& shard, double lr, double grad_scale) override {
+    sgd_step(shard, of_group(options_, shard, lr), grad_scale);
   }
 
  private:

@@ -28,11 +28,11 @@ struct SgdOptions {
   double weight_decay = 0.0;  ///< only where shard.decays
 };
 
-/// step        1-based, for the bias correction.
+/// Counts shard.updates, which the bias correction goes by.
 /// grad_scale  the gradient is multiplied by it first.
 /// Updates master and both moments; writes `weight` (nearest even) where that is a bf16 tensor of its own.
 /// Throws      ShapeError when the slice's tensors do not fit together.
-void adamw_step(ShardState& shard, const AdamWOptions& options, std::int64_t step, double grad_scale);
+void adamw_step(ShardState& shard, const AdamWOptions& options, double grad_scale);
 
 /// Likewise; the momentum is kept in exp_avg, which is not touched without momentum.
 void sgd_step(ShardState& shard, const SgdOptions& options, double grad_scale);
@@ -46,8 +46,8 @@ struct OptimizerOptions {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// lr from the schedule replaces the options' lr; step is 1-based.
-  virtual void step(ShardState& shard, double lr, std::int64_t step, double grad_scale) = 0;
+  /// lr from the schedule replaces the options' lr.
+  virtual void step(ShardState& shard, double lr, double grad_scale) = 0;
 };
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options);

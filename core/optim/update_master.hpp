@@ -21,13 +21,30 @@ inline void check(const ShardState& shard) {
     return tensor.is_contiguous() && tensor.numel() == shard.master.numel() &&
            tensor.scalar_type() == shard.master.scalar_type();
   };
-  if (!fits(shard.master) || !fits(shard.grad) || !fits(shard.exp_avg) || !fits(shard.exp_avg_sq)) {
-    throw ShapeError("optimizer: master, gradient and moments of a slice must be flat and of one size and type");
+  const auto fits_as_moment = [&](const at::Tensor& tensor) {
+    const bool narrow = shard.master.scalar_type() == at::kFloat && tensor.scalar_type() == at::kBFloat16;
+    return fits(tensor) || (narrow && tensor.is_contiguous() && tensor.numel() == shard.master.numel());
+  };
+  if (!shard.trains) throw ShapeError("optimizer: the slice's unit never trains");
+  if (!fits(shard.master) || !fits(shard.grad) || !fits_as_moment(shard.exp_avg) || !fits_as_moment(shard.exp_avg_sq) ||
+      shard.exp_avg.scalar_type() != shard.exp_avg_sq.scalar_type()) {
+    throw ShapeError(
+        "optimizer: master, gradient and moments of a slice must be flat, of one size, and of one type (moments may be "
+        "bf16 beside fp32)");
   }
   const bool narrow = shard.master.scalar_type() == at::kFloat && shard.weight.scalar_type() == at::kBFloat16;
   if (has_own_weights(shard) && !(narrow && shard.weight.numel() == shard.master.numel())) {
     throw ShapeError("optimizer: a slice's weights are its master, or bf16 beside an fp32 master of the same size");
   }
+}
+
+/// body(M{}) with the type of the moments beside a master of type T.
+template <class T, class Body>
+void with_moment_type(const ShardState& shard, const Body& body) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (shard.exp_avg.scalar_type() == at::kBFloat16) return body(at::BFloat16{});
+  }
+  body(T{});
 }
 
 /// master = update(master, at, count) for each block of `count` elements from `at`; refreshes bf16 weights of their

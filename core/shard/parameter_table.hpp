@@ -5,6 +5,8 @@
 // one under the other (QKV, gate-up).
 #pragma once
 
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,11 +42,18 @@ struct FlatUnit {
   UnitKind kind = UnitKind::block;
   bool decays = true;   ///< weight decay applies (matrices only)
   bool counted = true;  ///< this rank adds it to the global norm and writes it to files (one owner a replica group)
-  bool tensor_partial = false;  ///< gradients are partial sums over tp (norms under sequence parallel)
-  bool tied = false;            ///< the same parameter also lives on the other end of the pipeline
-  std::int64_t numel = 0;       ///< local elements, padding excluded
+  bool tensor_partial = false;              ///< gradients are partial sums over tp (norms under sequence parallel)
+  bool tied = false;                        ///< the same parameter also lives on the other end of the pipeline
+  double lr_scale = 1.0;                    ///< of its parameter group
+  std::optional<double> weight_decay = {};  ///< of its parameter group; none: the optimizer's, where `decays`
+  std::int64_t frozen_steps = 0;            ///< in the first so many steps the unit does not train; kAlways: in none
+  std::int64_t numel = 0;                   ///< local elements, padding excluded
   std::vector<Region> regions = {};
   std::vector<int> parameters = {};  ///< indices into ParameterTable::parameters()
+
+  static constexpr std::int64_t kAlways = std::numeric_limits<std::int64_t>::max();
+  bool trains() const { return frozen_steps != kAlways; }                   ///< in some step
+  bool trains_in(std::int64_t step) const { return step >= frozen_steps; }  ///< 0-based
 
   std::int64_t padded_numel(int shard_degree) const;
   std::int64_t shard_numel(int shard_degree) const { return padded_numel(shard_degree) / shard_degree; }

@@ -28,22 +28,38 @@ LlamaProgram::LlamaProgram(const RankSpec& spec, model::LayerFactory& factory, m
       reader_(std::move(reader)),
       rotary_(model::kernels::rotary_table(spec.rows.seq, spec.model.head_dim, spec.model.rope_theta,
                                            at::TensorOptions(model::scalar_type(spec.precision)))) {
-  const auto last_layer = std::ranges::max(spec_.stages, {}, &StageSpan::last).last;
-  if (last_layer.value > 0) {
-    parameters.table.add_unit({.id = UnitId{model::UnitIds::norms(spec_.model)},
-                               .name = "norms",
-                               .kind = UnitKind::norms,
-                               .decays = false,
-                               .counted = spec_.counts_replicated && spec_.counts_mirrored,
-                               .tensor_partial = factory.sequence_shards() > 1,
-                               .tied = spec_.mirrored});
-  }
   // In the order of layers, not of stages: the two copies of a mirrored pipeline then lay everything out alike.
   std::ranges::sort(spec_.stages, {}, &StageSpan::first);
+  for (const StageSpan& span : spec_.stages) declare_norms(span, factory.sequence_shards() > 1, parameters.table);
   for (const StageSpan& span : spec_.stages) {
     layouts_.push_back({.stage = span.stage, .layers = {}});
     flows_[span.stage].resize(static_cast<std::size_t>(spec_.microbatches));
     for (int id = span.first.value; id <= span.last.value; ++id) declare_layer(span, LayerId{id}, factory, parameters);
+  }
+}
+
+/// Norms that do not train at first lie apart from those that do.
+UnitId LlamaProgram::norms_of(LayerId layer) const {
+  const auto policy = spec_.policies(UnitKind::norms, is_head(layer) ? -1 : layer.value - 1);
+  return UnitId{policy.frozen_steps > 0 ? model::UnitIds::frozen_norms(spec_.model)
+                                        : model::UnitIds::norms(spec_.model)};
+}
+
+void LlamaProgram::declare_norms(const StageSpan& span, bool tensor_partial, shard::ParameterTable& table) {
+  for (LayerId layer = span.first; layer <= span.last; ++layer.value) {
+    const UnitId unit = norms_of(layer);
+    if (is_embedding(layer) || table.has(unit)) continue;
+    const auto policy = spec_.policies(UnitKind::norms, is_head(layer) ? -1 : layer.value - 1);
+    table.add_unit({.id = unit,
+                    .name = policy.frozen_steps > 0 ? "frozen norms" : "norms",
+                    .kind = UnitKind::norms,
+                    .decays = false,
+                    .counted = spec_.counts_replicated && spec_.counts_mirrored,
+                    .tensor_partial = tensor_partial,
+                    .tied = spec_.mirrored,
+                    .lr_scale = policy.lr_scale,
+                    .weight_decay = policy.weight_decay,
+                    .frozen_steps = policy.frozen_steps});
   }
 }
 
@@ -55,14 +71,18 @@ void LlamaProgram::declare_layer(const StageSpan& span, LayerId layer, model::La
     // embedding's rank alone.
     const bool tied_here = kind == UnitKind::embedding && spec_.tied_apart;
     if (parameters.table.has(UnitId{id})) return UnitId{id};
+    const auto policy = spec_.policies(kind, kind == UnitKind::block ? layer.value - 1 : -1);
     parameters.table.add_unit({.id = UnitId{id},
                                .name = std::move(name),
                                .kind = kind,
                                .counted = spec_.counts_mirrored && !(is_head(layer) && tied_here && !spec_.mirrored),
-                               .tied = tied_here || spec_.mirrored});
+                               .tied = tied_here || spec_.mirrored,
+                               .lr_scale = policy.lr_scale,
+                               .weight_decay = policy.weight_decay,
+                               .frozen_steps = policy.frozen_steps});
     return UnitId{id};
   };
-  const UnitId norms{model::UnitIds::norms(config)};
+  const UnitId norms = norms_of(layer);
   Layer& entry = layers_[layer.value];
   entry.span = span;
   entry.states.resize(static_cast<std::size_t>(spec_.microbatches));
@@ -73,12 +93,13 @@ void LlamaProgram::declare_layer(const StageSpan& span, LayerId layer, model::La
   } else if (is_head(layer)) {
     const UnitId unit = declare_unit(model::UnitIds::head(config), config.tie_embeddings ? "embedding" : "head",
                                      config.tie_embeddings ? UnitKind::embedding : UnitKind::head);
-    head_.emplace(config, factory, parameters, spec_.rows);
+    head_.emplace(config, factory, parameters, norms, spec_.rows);
     entry.units = {.layer = layer, .main = unit, .norms = norms};
   } else {
     const UnitId unit =
         declare_unit(model::UnitIds::block(layer.value), fmt::format("layers.{}", layer.value - 1), UnitKind::block);
-    entry.block.emplace(config, factory, parameters, layer, spec_.rows);
+    entry.block.emplace(config, factory, parameters, layer, norms, spec_.rows);
+    if (blocks_++ < spec_.checkpoint.blocks) entry.recompute = spec_.checkpoint.recompute;
     entry.units = {.layer = layer, .main = unit, .norms = norms, .alternating = true};
   }
   std::ranges::find(layouts_, span.stage, &train::StageLayout::stage)->layers.push_back(entry.units);
@@ -107,11 +128,16 @@ void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
   Layer& layer = at(step.layer);
   LayerState& state = layer.states[static_cast<std::size_t>(step.microbatch.value)];
   Flow& data = flow(step.stage, step.microbatch);
+  if (step.phase == Phase::forward) state = {};  // a warm-up may be done again
   state.pass.scope = &scope;
   state.pass.posted = 0;
   state.pass.weight_us = 0;
   if (step.overwrite_main) store_.overwrite_gradients(layer.units.main);
   if (step.overwrite_norms) store_.overwrite_gradients(layer.units.norms);
+  if (step.phase != Phase::forward) {
+    store_.set_trains(layer.units.main, step.main_trains);
+    if (layer.units.norms.value >= 0) store_.set_trains(layer.units.norms, step.norms_train);
+  }
   const auto begin = std::chrono::steady_clock::now();
   run_phase(step, state, data);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
@@ -143,7 +169,8 @@ void LlamaProgram::read_batch(Flow& flow, MicrobatchId microbatch) {
 }
 
 void LlamaProgram::forward(const Step& step, LayerState& state, Flow& flow) {
-  const bool keeps_graph = input_.training && (is_head(step.layer) || !spec_.checkpoint_blocks);
+  const auto& recompute = at(step.layer).recompute;
+  const bool keeps_graph = input_.training && !recompute.block;
   const at::AutoGradMode graph(keeps_graph && !is_embedding(step.layer));
   state.pass.training = keeps_graph;
   if (is_embedding(step.layer)) {
@@ -159,16 +186,17 @@ void LlamaProgram::forward(const Step& step, LayerState& state, Flow& flow) {
     state.output = head_->forward(state.input, flow.targets, state.pass);
     loss_sum_ += state.output.item<double>();
   } else {
-    state.output = at(step.layer).block->forward(state.input, state.pass, rotary_);
+    state.output = at(step.layer).block->forward(state.input, state.pass, rotary_, recompute);
     flow.activation = state.output.detach();
   }
   if (!keeps_graph) state.output.reset();
   if (!input_.training) state = {};
 }
 
-/// Activation checkpointing: the graph that forward() did not keep.
-void LlamaProgram::forward_again(const Step& step, LayerState& state) {
-  if (!spec_.checkpoint_blocks || is_head(step.layer)) return;
+/// Activation checkpointing: what forward() did not keep, or the whole graph.
+void LlamaProgram::make_again(const Step& step, LayerState& state) {
+  state.pass.make_again();
+  if (!at(step.layer).recompute.block) return;
   const at::AutoGradMode graph(true);
   state.pass.training = true;
   state.output = at(step.layer).block->forward(state.input, state.pass, rotary_);
@@ -179,7 +207,7 @@ void LlamaProgram::backward_input(const Step& step, LayerState& state, Flow& flo
     state.output_grad = std::exchange(flow.gradient, {});
     return;
   }
-  forward_again(step, state);
+  make_again(step, state);
   if (is_head(step.layer)) {
     state.output.backward();
   } else {
@@ -206,8 +234,8 @@ LlamaProgram::Outline LlamaProgram::outline(Phase phase, LayerId layer) const {
     head_->declare(phase, declaration);
   } else {
     const auto& block = *layers_.at(layer.value).block;
-    const bool forward_again = phase == Phase::backward || phase == Phase::backward_input;
-    if (spec_.checkpoint_blocks && forward_again) block.declare(Phase::forward, declaration);
+    if (phase == Phase::backward || phase == Phase::backward_input)
+      block.declare_again(layers_.at(layer.value).recompute, declaration);
     block.declare(phase, declaration);
   }
   return {std::move(declaration.nested), std::move(declaration.segments)};

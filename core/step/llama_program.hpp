@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -24,6 +25,21 @@ struct StageSpan {
   LayerId last;
 };
 
+/// What the optimizer is told about a unit.
+struct UnitPolicy {
+  std::int64_t frozen_steps = 0;  ///< as FlatUnit's
+  double lr_scale = 1.0;
+  std::optional<double> weight_decay = {};  ///< none: the optimizer's, for matrices
+};
+/// By kind and, of blocks and their norms, the block's number from 0 (-1 of others).
+using UnitPolicies = std::function<UnitPolicy(shard::UnitKind kind, std::int64_t block)>;
+
+/// Activation checkpointing on a rank.
+struct Checkpoint {
+  model::Recompute recompute = {};               ///< of each of the blocks that it holds for
+  int blocks = std::numeric_limits<int>::max();  ///< the rank's first ones, in the order of layers
+};
+
 /// Which part of the model a rank holds, and in which precision it computes.
 struct RankSpec {
   model::ModelConfig model;
@@ -33,10 +49,11 @@ struct RankSpec {
   DType precision = DType::f32;
   bool counts_replicated = true;  ///< this rank owns what its tensor-parallel peers hold too (norms)
   /// How this rank's weights relate to those of other pipeline ranks.
-  bool tied_apart = false;         ///< embeddings are tied, and their two ends lie on different ranks
-  bool mirrored = false;           ///< DualPipe: another rank holds a copy of everything here
-  bool counts_mirrored = true;     ///< of the two copies this one is counted in the norm and written to files
-  bool checkpoint_blocks = false;  ///< blocks keep their input only, and run forward again in backward
+  bool tied_apart = false;      ///< embeddings are tied, and their two ends lie on different ranks
+  bool mirrored = false;        ///< DualPipe: another rank holds a copy of everything here
+  bool counts_mirrored = true;  ///< of the two copies this one is counted in the norm and written to files
+  UnitPolicies policies = [](shard::UnitKind, std::int64_t) { return UnitPolicy{}; };
+  Checkpoint checkpoint = {};
 };
 
 /// What the micro-batches of a step are.
@@ -92,11 +109,14 @@ class LlamaProgram : public train::StageProgram {
     StageSpan span;
     train::LayerUnits units;
     std::optional<model::Block> block;  ///< unless it is the embedding or the head
-    std::vector<LayerState> states;     ///< per micro-batch
+    model::Recompute recompute;
+    std::vector<LayerState> states;  ///< per micro-batch
   };
 
   bool is_embedding(LayerId layer) const { return layer.value == 0; }
   bool is_head(LayerId layer) const { return layer.value == spec_.model.head_layer(); }
+  UnitId norms_of(LayerId layer) const;
+  void declare_norms(const StageSpan& span, bool tensor_partial, shard::ParameterTable& table);
   void declare_layer(const StageSpan& span, LayerId layer, model::LayerFactory& factory, model::Parameters parameters);
   Layer& at(LayerId layer) { return layers_.at(layer.value); }
   Flow& flow(StageId stage, MicrobatchId microbatch);
@@ -104,7 +124,7 @@ class LlamaProgram : public train::StageProgram {
   void run_phase(const Step& step, LayerState& state, Flow& flow);
   void read_batch(Flow& flow, MicrobatchId microbatch);
   void forward(const Step& step, LayerState& state, Flow& flow);
-  void forward_again(const Step& step, LayerState& state);
+  void make_again(const Step& step, LayerState& state);
   void backward_input(const Step& step, LayerState& state, Flow& flow);
   void backward_weight(const Step& step, LayerState& state);
 
@@ -116,6 +136,7 @@ class LlamaProgram : public train::StageProgram {
   model::kernels::RotaryTable rotary_;
   std::unique_ptr<model::Embedding> embedding_;
   std::map<int, Layer> layers_;
+  int blocks_ = 0;  ///< of this rank
   std::optional<model::Head> head_;
   std::map<StageId, std::vector<Flow>> flows_;  ///< per micro-batch
   StepInput input_;

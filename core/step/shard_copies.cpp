@@ -14,6 +14,7 @@ void ShardCopies::save(const optim::ShardState& shard) {
   into(copy.master, shard.master);
   into(copy.exp_avg, shard.exp_avg);
   into(copy.exp_avg_sq, shard.exp_avg_sq);
+  copy.updates = shard.updates;
 }
 
 void ShardCopies::restore(optim::ShardState& shard) const {
@@ -21,6 +22,7 @@ void ShardCopies::restore(optim::ShardState& shard) const {
   shard.master.copy_(copy.master);
   shard.exp_avg.copy_(copy.exp_avg);
   shard.exp_avg_sq.copy_(copy.exp_avg_sq);
+  shard.updates = copy.updates;
   if (!shard.weight.is_same(shard.master)) shard.weight.copy_(shard.master);
 }
 

@@ -20,6 +20,7 @@ class ShardCopies {
  private:
   struct Copy {
     at::Tensor master, exp_avg, exp_avg_sq;
+    std::int64_t updates = 0;
   };
   std::unordered_map<UnitId, Copy> copies_;
 };

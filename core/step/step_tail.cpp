@@ -40,26 +40,29 @@ void StepTail::all_reduce_gradient(optim::ShardState& shard, comm::Lane lane, co
                      }});
 }
 
-void StepTail::norm_units() {
+void StepTail::norm_units(std::int64_t step) {
+  training_step_ = step;
   for (auto& shard : store_.shards()) {
     const auto& unit = table_.unit(shard.unit);
-    if (unit.kind != shard::UnitKind::norms) continue;
-    sync_.reduce(unit.id);
+    if (unit.kind != shard::UnitKind::norms || !trains(shard)) continue;
+    sync_.reduce(unit.id, true);
     if (unit.tensor_partial) all_reduce_gradient(shard, lanes_.tp, "AR tp");
   }
 }
 
 void StepTail::tie() {
   for (auto& shard : store_.shards()) {
-    if (table_.unit(shard.unit).tied) all_reduce_gradient(shard, lanes_.tie, "AR tie");
+    if (table_.unit(shard.unit).tied && trains(shard)) all_reduce_gradient(shard, lanes_.tie, "AR tie");
   }
 }
 
-StepHandle StepTail::norm(std::int64_t step, NormMode mode) {
+StepHandle StepTail::norm(NormMode mode) {
   mode_ = mode;
   std::vector<stream::Claim> gradients;
-  for (const auto& shard : store_.shards()) gradients.push_back(store_.gradient(shard.unit));
-  sum_over_stage(std::move(gradients), step, true);
+  for (const auto& shard : store_.shards()) {
+    if (trains(shard)) gradients.push_back(store_.gradient(shard.unit));
+  }
+  sum_over_stage(std::move(gradients), true);
   if (mode == NormMode::barrier) {
     sum_over_pipeline();
     return result({known_buffer_, content_of("known", serial_)}, known_);
@@ -69,19 +72,19 @@ StepHandle StepTail::norm(std::int64_t step, NormMode mode) {
 }
 
 StepHandle StepTail::loss_only() {
-  sum_over_stage({}, -1, false);
+  sum_over_stage({}, false);
   sum_over_pipeline();
   return result({known_buffer_, content_of("known", serial_)}, known_);
 }
 
-void StepTail::sum_over_stage(std::vector<stream::Claim> reads, std::int64_t step, bool with_gradients) {
+void StepTail::sum_over_stage(std::vector<stream::Claim> reads, bool with_gradients) {
   ++serial_;
   const auto here = content_of("of the rank", serial_), stage = content_of("of the stage", serial_);
   scheduler_.submit({.name = with_gradients ? "NORM" : "LOSS",
                      .stream = lanes_.compute,
                      .reads = std::move(reads),
                      .writes = {{stage_buffer_, here}},
-                     .body = [this, step, with_gradients](stream::TaskScope&) {
+                     .body = [this, step = training_step_, with_gradients](stream::TaskScope&) {
                        stage_ = {.stops = options_.stop_requested() ? 1.0 : 0.0};
                        if (options_.counts_loss) {
                          stage_.loss_sum = program_.loss_sum();
@@ -90,6 +93,7 @@ void StepTail::sum_over_stage(std::vector<stream::Claim> reads, std::int64_t ste
                        if (!with_gradients) return;
                        const bool poisoned = options_.poisons(step);
                        for (const auto& shard : store_.shards()) {
+                         if (!table_.unit(shard.unit).trains_in(step)) continue;
                          if (poisoned) shard.grad.narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
                          if (shard.counted) stage_.sum_of_squares += optim::sum_of_squares(shard.grad);
                        }
@@ -184,23 +188,18 @@ double StepTail::scale(const StepResult& verdict) const {
   return options_.grad_clip > 0 ? optim::clip_scale(verdict.grad_norm, options_.grad_clip) : 1.0;
 }
 
-/// One task a unit on the compute stream; its result is the unit's next weights. Those of an open step are replaced,
-/// whether anybody has read them or not.
-void StepTail::step_each(const char* name, std::function<void(optim::ShardState&, bool is_last)> body) {
-  auto& shards = store_.shards();
-  const auto replaced = std::exchange(ahead_, {});
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    auto& shard = shards[i];
+/// One task a unit on the compute stream; its result is the unit's next weights.
+/// again  replaces those of an open step, whether anybody has read them or not.
+void StepTail::step_each(const char* name, bool again, std::function<void(optim::ShardState&)> body) {
+  for (auto& shard : store_.shards()) {
+    if (!trains(shard)) continue;
     std::vector<stream::Claim> reads{{known_buffer_, content_of("known", serial_)}, store_.gradient(shard.unit)};
-    if (!replaced.empty()) reads.push_back(replaced[i]);
-    const auto weights = store_.next_weights(shard.unit);
-    if (open_) ahead_.push_back(weights);
-    scheduler_.submit(
-        {.name = std::string(name) + " " + table_.unit(shard.unit).name,
-         .stream = lanes_.compute,
-         .reads = std::move(reads),
-         .writes = {weights},
-         .body = [&shard, body, is_last = &shard == &shards.back()](stream::TaskScope&) { body(shard, is_last); }});
+    if (again) reads.push_back(store_.slice(shard.unit));
+    scheduler_.submit({.name = std::string(name) + " " + table_.unit(shard.unit).name,
+                       .stream = lanes_.compute,
+                       .reads = std::move(reads),
+                       .writes = {store_.next_weights(shard.unit)},
+                       .body = [&shard, body](stream::TaskScope&) { body(shard); }});
   }
 }
 
@@ -209,12 +208,11 @@ void StepTail::update(double lr) {
   open_ = mode_ == NormMode::post_validation;
   // A step that is not finite changes nothing, on any rank. Ahead of the norm, a sum that is above the limit already is
   // no reason to step: the whole can only be larger.
-  step_each("STEP", [this, lr, ahead = open_](optim::ShardState& shard, bool is_last) {
+  step_each("STEP", false, [this, lr, ahead = open_](optim::ShardState& shard) {
     const StepResult known = judge(known_);
     if (ahead) copies_.save(shard);
     if (!known.finite || (ahead && known.clipped)) return;
-    optimizer_.step(shard, lr, updates_ + 1, scale(known) / std::max(known_.tokens, 1.0));
-    if (is_last) ++updates_;
+    optimizer_.step(shard, lr, scale(known) / std::max(known_.tokens, 1.0));
   });
 }
 
@@ -222,17 +220,10 @@ bool StepTail::settle() {
   if (!open_) return true;
   open_ = false;
   const StepResult whole = handle_->wait();
-  if (whole.finite && !whole.clipped) {
-    ahead_.clear();
-    return true;
-  }
-  step_each(whole.finite ? "STEP AGAIN" : "ROLLBACK", [this, lr = lr_, whole](optim::ShardState& shard, bool is_last) {
-    const StepResult known = judge(known_);
-    const bool was_ahead = known.finite && !known.clipped;
-    const auto done_before = updates_ - (was_ahead ? 1 : 0);
+  if (whole.finite && !whole.clipped) return true;
+  step_each(whole.finite ? "STEP AGAIN" : "ROLLBACK", true, [this, lr = lr_, whole](optim::ShardState& shard) {
     copies_.restore(shard);
-    if (whole.finite) optimizer_.step(shard, lr, done_before + 1, scale(whole) / std::max(known_.tokens, 1.0));
-    if (is_last) updates_ = done_before + (whole.finite ? 1 : 0);
+    if (whole.finite) optimizer_.step(shard, lr, scale(whole) / std::max(known_.tokens, 1.0));
   });
   return false;
 }

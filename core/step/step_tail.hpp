@@ -79,10 +79,10 @@ class StepTail {
   StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::ParameterTable& table, train::GradSync& sync,
            train::ShardStore& store, optim::Optimizer& optimizer, LlamaProgram& program, TailOptions options);
 
-  void norm_units();
+  /// The first of a step's calls. step  0-based.
+  void norm_units(std::int64_t step);
   void tie();
-  /// step  0-based.
-  StepHandle norm(std::int64_t step, NormMode mode);
+  StepHandle norm(NormMode mode);
   /// The optimizer, with what the last norm() found.
   void update(double lr);
   /// Loss alone, of a forward-only pass.
@@ -109,13 +109,14 @@ class StepTail {
   static comm::Span over_pipeline(Stats& stats) { return {&stats, 3, DType::f64}; }
 
   void all_reduce_gradient(optim::ShardState& shard, comm::Lane lane, const char* what);
-  void sum_over_stage(std::vector<stream::Claim> reads, std::int64_t step, bool with_gradients);
+  bool trains(const optim::ShardState& shard) const { return table_.unit(shard.unit).trains_in(training_step_); }
+  void sum_over_stage(std::vector<stream::Claim> reads, bool with_gradients);
   void sum_over_pipeline();
   void sum_up_to_here();
   StepHandle result(stream::Claim source, const Stats& stats);
   StepResult judge(const Stats& stats) const;
   double scale(const StepResult& verdict) const;
-  void step_each(const char* name, std::function<void(optim::ShardState&, bool is_last)> body);
+  void step_each(const char* name, bool again, std::function<void(optim::ShardState&)> body);
 
   stream::Scheduler& scheduler_;
   TailLanes lanes_;
@@ -136,9 +137,8 @@ class StepTail {
   NormMode mode_ = NormMode::barrier;
   bool open_ = false;
   double lr_ = 0;
-  std::vector<stream::Claim> ahead_;  ///< weights that an open step has written, a unit each
+  std::int64_t training_step_ = 0;
   std::optional<StepHandle> handle_;  ///< of the step that is open
-  std::int64_t updates_ = 0;          ///< optimizer steps done, for the bias correction; touched on the compute stream
 };
 
 }  // namespace orthant::step

@@ -20,6 +20,8 @@ class ShardStore {
   virtual std::vector<optim::ShardState>& shards() = 0;
   /// The unit's reduced gradient slice as it now stands: what norm, tie and optimizer tasks claim.
   virtual stream::Claim gradient(UnitId) const = 0;
+  /// The unit's weights as the memory of its slice now holds them: what a task that replaces them again reads.
+  virtual stream::Claim slice(UnitId) const = 0;
   /// Advances the unit to the next step: the claim that the optimizer task writes (the slice's new weights).
   virtual stream::Claim next_weights(UnitId) = 0;
 };

@@ -26,8 +26,8 @@ class StageProgram {
  public:
   virtual ~StageProgram() = default;
 
-  /// Runs one layer for one micro-batch: the body of a compute task. `overwrite_main`/`overwrite_norms` come with the
-  /// phase that writes those gradients.
+  /// Runs one layer for one micro-batch: the body of a compute task. What is said of main and norms comes with the
+  /// phase that writes their gradients.
   struct Step {
     Phase phase = Phase::forward;
     StageId stage;
@@ -35,6 +35,8 @@ class StageProgram {
     MicrobatchId microbatch;
     bool overwrite_main = false;
     bool overwrite_norms = false;
+    bool main_trains = true;
+    bool norms_train = true;
   };
   virtual void run(const Step& step, stream::TaskScope& scope) = 0;
 

@@ -87,7 +87,10 @@ function(orthant_mpi_test name)
   endif()
   set(expect_code "")
   if(arg_EXIT_CODE)
-    set(expect_code sh -c [=["$@"; code=$?; echo "exit code $code"; test $code -eq "$0"]=] ${arg_EXIT_CODE})
+    set(expect_code sh -c [=["$@"
+code=$?
+echo "exit code $code"
+test $code -eq $0]=] ${arg_EXIT_CODE})
   endif()
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${target}_${ranks} COMMAND ${expect_code} ${MPIEXEC_EXECUTABLE} --oversubscribe --bind-to none -n ${ranks} $<TARGET_FILE:${target}>)

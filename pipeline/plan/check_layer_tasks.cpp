@@ -21,8 +21,8 @@ bool reads(const LayerTask& task, UnitId unit) {
 
 class Replay {
  public:
-  Replay(std::span<const LayerTask> tasks, std::map<UnitId, int> buffer_of)
-      : tasks_(tasks), buffer_of_(std::move(buffer_of)) {
+  Replay(std::span<const LayerTask> tasks, std::map<UnitId, int> buffer_of, std::map<UnitId, int> gradient_of)
+      : tasks_(tasks), buffer_of_(std::move(buffer_of)), gradient_of_(std::move(gradient_of)) {
     for (std::size_t i = 0; i < tasks.size(); ++i) {
       if (makes_weight_gradient(tasks[i].kind)) last_contribution_[tasks[i].unit] = i;
     }
@@ -88,7 +88,7 @@ class Replay {
   }
 
   void contribute(const LayerTask& task) {
-    const int buffer = buffer_of_.at(task.unit);
+    const int buffer = gradient_of_.at(task.unit);
     if (const auto before = unreduced_.find(buffer); before != unreduced_.end() && is_shared(buffer))
       report("unit {} is not reduced after {}, before {} takes the buffer", before->second->unit.value,
              text_of(*before->second), text_of(task));
@@ -96,7 +96,7 @@ class Replay {
   }
 
   void reduce(UnitId unit, std::size_t i) {
-    const int buffer = buffer_of_.at(unit);
+    const int buffer = gradient_of_.at(unit);
     const auto last = last_contribution_.find(unit);
     if (last != last_contribution_.end() && last->second > i && !is_shared(buffer)) {
       report("REDUCE of unit {} before its last contribution, {}", unit.value, text_of(tasks_[last->second]));
@@ -104,11 +104,14 @@ class Replay {
       report("REDUCE of unit {}, to which nothing was added since the last", unit.value);
     } else {
       unreduced_.erase(added);
+      if (tasks_[i].closes != (last->second < i))
+        report("REDUCE of unit {} is {}marked as its last", unit.value, tasks_[i].closes ? "" : "not ");
     }
   }
 
   const std::span<const LayerTask> tasks_;
-  const std::map<UnitId, int> buffer_of_;
+  const std::map<UnitId, int> buffer_of_;    ///< for weights
+  const std::map<UnitId, int> gradient_of_;  ///< buffer for gradients
   std::map<UnitId, std::size_t> last_contribution_;
   std::map<UnitId, int> held_;                 ///< gathered units, with their buffers
   std::map<int, const LayerTask*> unreduced_;  ///< per gradient buffer: the last contribution since its reduction
@@ -119,7 +122,9 @@ class Replay {
 
 std::vector<std::string> check_layer_tasks(std::span<const LayerTask> tasks, std::span<const train::StageLayout> stages,
                                            const ResidencyPolicy& policy) {
-  return Replay(tasks, assign_buffers(stages, policy.residency)).run();
+  return Replay(tasks, assign_buffers(stages, policy.residency.weights),
+                assign_buffers(stages, policy.residency.gradients))
+      .run();
 }
 
 }  // namespace orthant::pipeline

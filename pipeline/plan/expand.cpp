@@ -34,7 +34,10 @@ struct Stay {
 class Expansion {
  public:
   Expansion(std::span<const Op> ops, std::span<const StageLayout> stages, const ResidencyPolicy& policy)
-      : stages_(stages), policy_(policy), buffer_of_(assign_buffers(stages, policy.residency)) {
+      : stages_(stages),
+        policy_(policy),
+        buffer_of_(assign_buffers(stages, policy.residency.weights)),
+        gradient_of_(assign_buffers(stages, policy.residency.gradients)) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const std::size_t first = tasks_.size();
       add_layers(ops[i]);
@@ -55,7 +58,7 @@ class Expansion {
         if (unit.value >= 0) uses[buffer_of_.at(unit)].push_back({unit, 0, i, i});
       }
     }
-    const bool windowed = policy_.window > 0 && policy_.residency == train::Residency::chunk;
+    const bool windowed = policy_.window > 0 && policy_.residency.weights == train::Residency::chunk;
     for (const auto& [buffer, readers] : uses) {
       for (const Stay& stay : windowed ? stays_in_window(readers) : stays_in_buffer(readers)) insert(stay);
     }
@@ -152,17 +155,17 @@ class Expansion {
 
   void place_reductions() {
     std::map<UnitId, std::size_t> last_contribution;
-    const auto reduce = [&](UnitId unit, std::size_t i) { insert(i + 1, 0, OpKind::reduce, tasks_[i].stage, unit); };
+    for (std::size_t i = 0; i < tasks_.size(); ++i) {
+      if (makes_weight_gradient(tasks_[i].kind)) last_contribution[tasks_[i].unit] = i;
+    }
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
       if (!makes_weight_gradient(tasks_[i].kind)) continue;
       const UnitId unit = tasks_[i].unit;
-      if (is_shared(buffer_of_.at(unit))) {
-        reduce(unit, i);
-      } else {
-        last_contribution[unit] = i;
-      }
+      const bool is_last = last_contribution.at(unit) == i;
+      if (!is_last && !is_shared(gradient_of_.at(unit))) continue;
+      insert(i + 1, 0, OpKind::reduce, tasks_[i].stage, unit);
+      inserted_.back().task.closes = is_last;
     }
-    for (const auto& [unit, i] : last_contribution) reduce(unit, i);
   }
 
   /// At one place frees come first, then gathers in the order of their first readers, then reductions.
@@ -188,8 +191,9 @@ class Expansion {
 
   const std::span<const StageLayout> stages_;
   const ResidencyPolicy policy_;
-  const std::map<UnitId, int> buffer_of_;
-  std::vector<LayerTask> tasks_;  ///< layer by layer; everything else as it stands
+  const std::map<UnitId, int> buffer_of_;    ///< for weights
+  const std::map<UnitId, int> gradient_of_;  ///< buffer for gradients
+  std::vector<LayerTask> tasks_;             ///< layer by layer; everything else as it stands
   std::vector<ReadingStep> steps_;
   std::vector<std::vector<StageId>> windows_;  ///< per step
   std::vector<Inserted> inserted_;

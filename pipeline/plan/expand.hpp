@@ -16,10 +16,12 @@
 namespace orthant::pipeline {
 
 struct ResidencyPolicy {
-  /// chunk  one UNSHARD (without a window) and one REDUCE a step for every unit.
-  /// layer  alternating units: UNSHARD before every use unless their buffer still holds them (as at the turn from F to
-  ///        B), REDUCE after each micro-batch's weight gradient. Other units as in chunk, without a window.
-  train::Residency residency = train::Residency::chunk;
+  /// weights    chunk: one UNSHARD (without a window) a step for every unit. layer: alternating units: UNSHARD before
+  ///            every use unless their buffer still holds them (as at the turn from F to B); others as in chunk,
+  ///            without a window.
+  /// gradients  chunk: one REDUCE a step for every unit. layer: alternating units: REDUCE after each micro-batch's
+  ///            weight gradient.
+  train::Residencies residency = {};
   /// chunk: how many stages of a rank may be gathered at once. Before each operation that reads weights (not W) the
   /// next `window` different stages stay or are gathered, others are freed; the two of a pair are gathered at once,
   /// whatever the window. 0: all, from the step's begin to their last use (reshard_after_forward off).

@@ -16,7 +16,7 @@ struct LayerTask {
   UnitId unit{};              ///< computations: the layer's main unit; unshard, reshard, reduce: theirs
   UnitId norms{};             ///< computations: the layer's norm unit, -1 without
   bool opens = false;         ///< first layer of its operation: takes what the stage received
-  bool closes = false;        ///< last layer of its operation: makes what the stage sends
+  bool closes = false;        ///< last layer of its operation: makes what the stage sends; reduce: the unit's last
   bool joins_next = false;    ///< of an F that is one operation with the B that stands right after it
   friend constexpr bool operator==(const LayerTask&, const LayerTask&) = default;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which units of a rank share a buffer for gathered weights (and one for unreduced gradients): the same rule as the
-// sharding engine's, so that what expand() plans fits into what was allocated.
+// Which units of a rank share a buffer, for gathered weights or for unreduced gradients: the same rule as the sharding
+// engine's, so that what expand() plans fits into what was allocated.
 #pragma once
 
 #include <map>

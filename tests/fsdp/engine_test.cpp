@@ -17,20 +17,36 @@ namespace {
 
 using train::Residency;
 
+constexpr train::Residencies kLayer{Residency::layer, Residency::layer};
+constexpr train::Residencies kChunk{};
+
 struct Case {
   int ranks = 1;
   int blocks = 3;
   std::int64_t width = 37;
   DType precision = DType::f32;
-  Residency residency = Residency::layer;
+  train::Residencies residency = kLayer;
   int alternating_buffers = 2;
+  bool keeps_weights = false;
+  DType wire = DType::f32;
+  int replicas = 1;  ///< of `ranks`
 };
 
 void train(comm::Fabric& fabric, const Case& c) {
-  std::vector<int> everybody(fabric.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto gather = fabric.make_collectives("gather", everybody);
-  const auto reduce = fabric.make_collectives("reduce", everybody);
+  // Ranks of a shard group are neighbours, as in the mesh.
+  const int shards = c.ranks / c.replicas;
+  std::unique_ptr<comm::Collectives> gather, reduce, replica;
+  for (int group = 0; group < c.replicas; ++group) {
+    std::vector<int> members(static_cast<std::size_t>(shards));
+    std::iota(members.begin(), members.end(), group * shards);
+    if (auto made = fabric.make_collectives("gather", members)) gather = std::move(made);
+    if (auto made = fabric.make_collectives("reduce", members)) reduce = std::move(made);
+  }
+  for (int shard = 0; c.replicas > 1 && shard < shards; ++shard) {
+    std::vector<int> members;
+    for (int group = 0; group < c.replicas; ++group) members.push_back(group * shards + shard);
+    if (auto made = fabric.make_collectives("replica", members)) replica = std::move(made);
+  }
   tests::ConsumingGroup consuming(*reduce);
 
   tests::NumberModel model(c.blocks, c.width);
@@ -43,30 +59,74 @@ void train(comm::Fabric& fabric, const Case& c) {
                                   }});
   const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
   const Lanes lanes{.gather = {gather.get(), scheduler.add_stream("gather", stream::StreamKind::request)},
-                    .reduce = {&consuming, scheduler.add_stream("reduce", stream::StreamKind::request)}};
+                    .reduce = {c.keeps_weights ? reduce.get() : &consuming,
+                               scheduler.add_stream("reduce", stream::StreamKind::request)},
+                    .replica = {replica.get(), scheduler.add_stream("replica", stream::StreamKind::request)},
+                    .compute = compute};
   Engine engine(model.table, model.store, scheduler, lanes, tests::number_weights(),
-                {.precision = c.precision, .residency = c.residency, .alternating_buffers = c.alternating_buffers});
+                {.precision = c.precision,
+                 .residency = c.residency,
+                 .keeps_weights = c.keeps_weights,
+                 .wire = c.wire,
+                 .alternating_buffers = c.alternating_buffers});
   tests::LayerLoop loop({.model = model,
                          .scheduler = scheduler,
                          .compute = compute,
                          .lifecycle = engine,
                          .sync = engine,
                          .store = engine,
-                         .residency = c.residency,
+                         .gradients = c.residency.gradients,
                          .rank = fabric.rank(),
-                         .ranks = fabric.size()});
+                         .ranks = fabric.size(),
+                         .unused = [](const model::Parameter& parameter) {
+                           return parameter.unit == UnitId{2} && parameter.region.offset > 0;
+                         }});
   for (int microbatches : {3, 1, 2}) loop.step(microbatches);
   loop.validate();
   scheduler.drain();
 }
 
 TEST(Engine, GathersWholeWeightsAndReducesToTheSerialSum) {
-  for (Residency residency : {Residency::layer, Residency::chunk}) {
+  for (const train::Residencies& residency :
+       {kLayer, kChunk, {Residency::layer, Residency::chunk}, {Residency::chunk, Residency::layer}}) {
     for (int ranks : {1, 2, 3, 4, 8}) {
       const Case c{.ranks = ranks, .residency = residency};
       tests::run_ranks(ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
     }
   }
+}
+
+TEST(Engine, SlicesInPlaceOfWholeWeightsAndOfGradientsThatStay) {
+  for (const Residency gradients : {Residency::chunk, Residency::layer}) {
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      for (int ranks : {1, 2, 3}) {
+        const Case c{
+            .ranks = ranks, .precision = precision, .residency = {Residency::chunk, gradients}, .keeps_weights = true};
+        tests::run_ranks(ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+      }
+    }
+  }
+}
+
+TEST(Engine, SumsOverReplicasOfShardGroups) {
+  for (const train::Residencies& residency : {kLayer, kChunk}) {
+    for (const auto& [ranks, replicas] : {std::pair{2, 2}, {4, 2}, {6, 3}, {6, 2}}) {
+      const Case c{.ranks = ranks, .residency = residency, .replicas = replicas};
+      tests::run_ranks(ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+    }
+  }
+}
+
+/// The gradients are small whole numbers, which bf16 holds exactly.
+TEST(Engine, GradientsTravelAsBf16AndAreSummedInFp32) {
+  for (const train::Residencies& residency : {kLayer, kChunk}) {
+    for (const DType precision : {DType::f32, DType::bf16}) {
+      const Case c{.ranks = 3, .precision = precision, .residency = residency, .wire = DType::bf16};
+      tests::run_ranks(c.ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
+    }
+  }
+  const Case whole{.ranks = 3, .residency = kChunk, .keeps_weights = true, .wire = DType::bf16};
+  tests::run_ranks(whole.ranks, [&](comm::Fabric& fabric) { train(fabric, whole); });
 }
 
 TEST(Engine, OddCountsOfBlocksAndElements) {
@@ -80,7 +140,7 @@ TEST(Engine, OddCountsOfBlocksAndElements) {
 
 TEST(Engine, EveryPrecisionAndOneAlternatingBuffer) {
   for (DType precision : {DType::bf16, DType::f64}) {
-    for (Residency residency : {Residency::layer, Residency::chunk}) {
+    for (const train::Residencies& residency : {kLayer, kChunk}) {
       const Case c{.ranks = 2, .precision = precision, .residency = residency};
       tests::run_ranks(c.ranks, [&](comm::Fabric& fabric) { train(fabric, c); });
     }

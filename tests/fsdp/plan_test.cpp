@@ -36,16 +36,17 @@ void submit(const Plan& plan, stream::Scheduler& scheduler) {
   const auto compute = scheduler.add_stream("compute", stream::StreamKind::compute);
   const Lanes lanes{.gather = {&group, scheduler.add_stream("gather", stream::StreamKind::request)},
                     .reduce = {&group, scheduler.add_stream("reduce", stream::StreamKind::request)}};
-  Engine engine(
-      model.table, model.store, scheduler, lanes, tests::number_weights(),
-      {.residency = plan.residency, .alternating_buffers = plan.alternating_buffers, .cost_us = plan.collective_us});
+  Engine engine(model.table, model.store, scheduler, lanes, tests::number_weights(),
+                {.residency = {plan.residency, plan.residency},
+                 .alternating_buffers = plan.alternating_buffers,
+                 .cost_us = plan.collective_us});
   tests::LayerLoop loop({.model = model,
                          .scheduler = scheduler,
                          .compute = compute,
                          .lifecycle = engine,
                          .sync = engine,
                          .store = engine,
-                         .residency = plan.residency,
+                         .gradients = plan.residency,
                          .reshards = plan.reshards,
                          .compute_us = plan.compute_us});
   for (int count : plan.microbatches) loop.step(count);

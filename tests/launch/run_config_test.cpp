@@ -3,6 +3,7 @@
 #include <orthant/launch/run_config.hpp>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <orthant/core/base/error.hpp>
@@ -70,7 +71,48 @@ TEST(RunConfig, NamesTheDegreesThatDivideTheHeads) {
 TEST(RunConfig, RefusesWhatCannotHappen) {
   EXPECT_NE(fault_of({"fault.kind=throw", "fault.rank=8"}, 8).find("fault.rank"), std::string::npos);
   EXPECT_NE(fault_of({"device.kind=cuda"}, 8).find("device.kind"), std::string::npos);
-  EXPECT_NE(fault_of({"fsdp.stage=2"}, 8).find("fsdp.stage"), std::string::npos);
+}
+
+TEST(RunConfig, RefusesShardingThatContradictsItself) {
+  const auto refuses = [](std::vector<std::string> overrides, const char* words) {
+    const auto fault = fault_of(overrides, 8);
+    EXPECT_NE(fault.find(words), std::string::npos) << fmt::format("{}", fmt::join(overrides, " ")) << ": " << fault;
+  };
+  refuses({"fsdp.stage=1", "fsdp.residency=layer"}, "stage 1 keeps weights whole");
+  refuses({"fsdp.stage=2", "fsdp.reduce=last_microbatch"}, "use stage = 1");
+  refuses({"fsdp.stage=1", "fsdp.reduce=each_microbatch"}, "keeps gradients until the last micro-batch");
+  refuses({"fsdp.stage=0", "fsdp.reduce_dtype=bf16"}, "fsdp.reduce_dtype");
+  refuses({"train.precision=fp64", "fsdp.reduce_dtype=bf16"}, "fsdp.reduce_dtype");
+  refuses({"mesh.pp=1", "mesh.tp=2", "mesh.dp=4", "mesh.dp_shard=3"}, "dp = 4 is not divisible by it");
+  refuses({"mesh.dp_shard=1", "fsdp.stage=0"}, "stage = 0 shards nothing");
+  refuses({"train.freeze=[\"embedding\", \"head\", \"norms\", \"layers.0-7\"]"}, "every unit is frozen");
+  refuses({"train.freeze=[\"layers.7-8\"]"}, "is not within layers.0-7");
+  refuses({"train.freeze=[1]"}, "an array of strings");
+  refuses({"optimizer.moments=bf16", "train.precision=fp64"}, "optimizer.moments");
+}
+
+TEST(RunConfig, SettlesTheShardGroupAndWhatTakesTurns) {
+  using train::Residency;
+  auto run = quickstart({"mesh.pp=1", "mesh.dp=4", "mesh.tp=2", "mesh.dp_shard=2"}, 8);
+  EXPECT_EQ(run.mesh_shape(), (mesh::MeshShape{.dp_replicate = 2, .dp_shard = 2, .tp = 2}));
+  EXPECT_EQ(run.residencies().weights, Residency::layer);
+  EXPECT_EQ(run.residencies().gradients, Residency::layer);
+  run = quickstart({}, 8);
+  EXPECT_EQ(run.mesh_shape().dp_replicate, 1);
+  EXPECT_EQ(run.residencies().weights, Residency::chunk);
+  EXPECT_EQ(run.residencies().gradients, Residency::chunk);
+  run = quickstart({"fsdp.stage=2"}, 8);
+  EXPECT_EQ(run.residencies().weights, Residency::chunk);
+  EXPECT_EQ(run.residencies().gradients, Residency::layer);
+}
+
+TEST(RunConfig, NormsDecayOnlyInAGroupThatSaysSo) {
+  using shard::UnitKind;
+  auto run = quickstart({"optimizer.weight_decay=0.2", "optimizer.embedding.lr_scale=0.5"}, 8);
+  EXPECT_EQ(run.unit_policy(UnitKind::norms, 0).weight_decay, 0.0);
+  EXPECT_EQ(run.unit_policy(UnitKind::block, 0).weight_decay, 0.2);
+  EXPECT_EQ(run.unit_policy(UnitKind::embedding, -1).lr_scale, 0.5);
+  EXPECT_EQ(run.unit_policy(UnitKind::head, -1).lr_scale, 1.0);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ STRATEGIES = ["dp", "fsdp", "tp", "pipeline"]  # siblings: none sees another
 MAY_INCLUDE = {"core": {"core"}, "mesh": {"core", "mesh"},
                **{s: {"core", "mesh", s} for s in STRATEGIES},
                "launch": {"core", "mesh", "launch", *STRATEGIES}}
-CORE_LOW_TO_HIGH = ["base", "trace", "config", "stream", "comm", "cuda", "shard", "data", "ckpt", "model", "optim", "train", "step"]
+CORE_LOW_TO_HIGH = ["base", "memory", "trace", "config", "stream", "comm", "cuda", "shard", "data", "ckpt", "model", "optim", "train", "step"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^">]+)[">]')
 
 

@@ -55,8 +55,12 @@ void expect_lanes(comm::Fabric& fabric, const MeshShape& shape) {
   EXPECT_EQ(members(mesh.stage(), me), same_stage);
   EXPECT_EQ(members(mesh.pp(), me), shape.group(Axis::pp, me));
   EXPECT_EQ(members(mesh.tp(), me), shape.group(Axis::tp, me));
-  EXPECT_EQ(members(mesh.dp_gather(), me), shape.group(Axis::dp, me));
-  EXPECT_EQ(members(mesh.dp_reduce(), me), shape.group(Axis::dp, me));
+  EXPECT_EQ(members(mesh.dp_gather(), me), shape.group(Axis::dp_shard, me));
+  EXPECT_EQ(members(mesh.dp_reduce(), me), shape.group(Axis::dp_shard, me));
+  EXPECT_EQ(mesh.dp_replica().collectives == nullptr, shape.dp_replicate == 1);
+  if (shape.dp_replicate > 1) {
+    EXPECT_EQ(members(mesh.dp_replica(), me), shape.group(Axis::dp_replicate, me));
+  }
   EXPECT_NE(mesh.dp_gather().collectives, mesh.dp_reduce().collectives);
 
   const auto stages = shape.group(Axis::pp, me);
@@ -71,6 +75,7 @@ void expect_lanes(comm::Fabric& fabric, const MeshShape& shape) {
   std::set<stream::StreamId> streams{mesh.tp().stream,     mesh.dp_gather().stream, mesh.dp_reduce().stream,
                                      mesh.tie().stream,    mesh.stage().stream,     mesh.pp().stream,
                                      mesh.control().stream};
+  if (shape.dp_replicate > 1) streams.insert(mesh.dp_replica().stream);
   const auto add_stream = [&](const comm::ChannelLane& lane) {
     if (lane.channel != nullptr) streams.insert(lane.stream);
   };
@@ -88,6 +93,14 @@ TEST(DeviceMesh, ConnectsEveryAxisOfEveryMesh) {
         run_ranks(shape.size(), [&](comm::Fabric& fabric) { expect_lanes(fabric, shape); });
       }
     }
+  }
+}
+
+TEST(DeviceMesh, ConnectsShardGroupsAndReplicas) {
+  for (const MeshShape shape : {MeshShape{.dp_replicate = 2, .dp_shard = 2},
+                                {.pp = 2, .dp_replicate = 2, .dp_shard = 1, .tp = 2},
+                                {.dp_replicate = 3, .dp_shard = 2}}) {
+    run_ranks(shape.size(), [&](comm::Fabric& fabric) { expect_lanes(fabric, shape); });
   }
 }
 
@@ -161,7 +174,6 @@ TEST(DeviceMesh, RejectsAMeshOfAnotherSize) {
       EXPECT_STREQ(error.what(),
                    "mesh pp = 2 x dp = 1 x tp = 2 wants 4 ranks, the run has 2; start 4 ranks or change [mesh]");
     }
-    EXPECT_THROW(DeviceMesh(fabric, book, {.dp_replicate = 2}), ConfigError);
   });
 }
 

@@ -25,16 +25,17 @@ std::uint64_t mixed(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-step::BatchReader reader_of(const RunConfig& run, int dp_rank) {
-  return [&run, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
-                         std::int64_t* targets) {
+step::BatchReader reader_of(const RunConfig& run, int dp_rank, const Treatment& treatment) {
+  return [&run, &treatment, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
+                                     std::int64_t* targets) {
     const auto batch = run.train.micro_batch;
     const auto first = input.step * run.train.global_batch + dp_rank * (run.train.global_batch / run.mesh.dp) +
                        microbatch.value * batch;
     for (std::int64_t s = 0; s < run.train.seq_len; ++s) {
       for (std::int64_t b = 0; b < batch; ++b) {
         inputs[s * batch + b] = synthetic_token(first + b, s, run.model.vocab);
-        targets[s * batch + b] = synthetic_token(first + b, s + 1, run.model.vocab);
+        const bool ignored = treatment.ignored && treatment.ignored(first + b, s);
+        targets[s * batch + b] = ignored ? -1 : synthetic_token(first + b, s + 1, run.model.vocab);
       }
     }
   };
@@ -74,9 +75,8 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
                             .scheduler = scheduler,
                             .tracer = tracer,
                             .compute = scheduler.add_stream("compute", stream::StreamKind::compute)};
-  mesh.emplace(fabric, scheduler, mesh::MeshShape{.pp = run.mesh.pp, .dp_shard = run.mesh.dp, .tp = run.mesh.tp},
-               plan.topology(run.model.tie_embeddings));
-  model = parallelize(run, plan, *mesh, context, reader_of(run, mesh->dp_rank()));
+  mesh.emplace(fabric, scheduler, run.mesh_shape(), plan.topology(run.model.tie_embeddings));
+  model = parallelize(run, plan, *mesh, context, reader_of(run, mesh->dp_rank(), treatment));
 
   Trajectory out;
   out.initial = gather(*model, &optim::ShardState::master);

@@ -3,6 +3,7 @@
 // weights, all gathered by global name, on any mesh, with ranks as threads.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct Trajectory {
 struct Treatment {
   std::int64_t leave_out_step = -1;  ///< 0-based: this step is not submitted at all
   bool wants_moments = false;
+  /// Targets that do not count. sample: global counter.
+  std::function<bool(std::int64_t sample, std::int64_t at)> ignored = {};
 };
 
 /// Trains run.train.steps steps on the ranks of `fabric`. Collective; every rank gets the whole.

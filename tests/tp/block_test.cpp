@@ -32,7 +32,8 @@ std::vector<shard::FlatUnit> units_of(const model::ModelConfig& config) {
 class BlockSubject final : public Subject {
  public:
   BlockSubject(const model::ModelConfig& config, model::LayerFactory& factory, model::Parameters parameters)
-      : config_(config), block_(config, factory, parameters, LayerId{1}, kShape) {}
+      : config_(config),
+        block_(config, factory, parameters, LayerId{1}, UnitId{model::UnitIds::norms(config)}, kShape) {}
   at::Tensor forward(const at::Tensor& input, LayerPass& pass) override {
     rotary_ = model::kernels::rotary_table(kShape.seq, config_.head_dim, config_.rope_theta, input.options());
     input_ = input.detach().requires_grad_();
@@ -50,7 +51,8 @@ class HeadSubject final : public Subject {
  public:
   HeadSubject(const model::ModelConfig& config, model::LayerFactory& factory, model::Parameters parameters,
               at::Tensor targets)
-      : head_(config, factory, parameters, kShape), targets_(std::move(targets)) {}
+      : head_(config, factory, parameters, UnitId{model::UnitIds::norms(config)}, kShape),
+        targets_(std::move(targets)) {}
   at::Tensor forward(const at::Tensor& input, LayerPass& pass) override {
     input_ = input.detach().requires_grad_();
     return output_ = head_.forward(input_, targets_, pass);

@@ -89,7 +89,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"ArrayOfTables",
                  "[[mesh]]\ntp = 1\n",
                  {},
-                 "c.toml:1: mesh = [ { tp = 1 } ]: is an array not of numbers; a table [mesh] is wanted\n"},
+                 "c.toml:1: mesh = [ { tp = 1 } ]: is an array neither of numbers nor of strings; a table [mesh] is "
+                 "wanted\n"},
         BadInput{
             "QuotedDottedKey", "'mesh.tp' = 2\n", {}, "c.toml:1: 'mesh.tp' = 2: unknown key; did you mean mesh.tp?\n"},
         BadInput{"TextForInteger",
@@ -133,7 +134,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"MixedArray",
                  "[optimizer]\nbetas = [1, '1']\n",
                  {},
-                 "c.toml:2: optimizer.betas = [ 1, '1' ]: is an array not of numbers; an array of 2 finite numbers, "
+                 "c.toml:2: optimizer.betas = [ 1, '1' ]: is an array neither of numbers nor of strings; an array of 2 "
+                 "finite "
+                 "numbers, "
                  "each in [0, 1] is wanted\n"},
         BadInput{"UnknownChoice",
                  "[pipeline]\nschedule = 'zb-h1'\n",

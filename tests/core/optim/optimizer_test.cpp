@@ -42,7 +42,7 @@ double drift(Optimizer& ours, const TorchOptions& options, at::ScalarType type, 
     const double grad_scale = 0.125 * step;
     parameter.mutable_grad() = shard.grad * grad_scale;
     theirs.step();
-    ours.step(shard, 1e-2, step, grad_scale);
+    ours.step(shard, 1e-2, grad_scale);
   }
   return distance(shard.master, parameter.detach());
 }
@@ -76,6 +76,7 @@ TEST(AdamW, AnElementsBitsDependNeitherOnItsOffsetNorOnTheCount) {
     whole.grad.copy_(random(n, type));
     whole.exp_avg.copy_(random(n, type));
     whole.exp_avg_sq.copy_(random(n, type).square());
+    whole.updates = 2;
     for (std::int64_t offset = 0; offset < 64; ++offset) {
       for (std::int64_t count : {std::int64_t{1}, 5 + offset % 32, n - offset}) {
         ShardState expected = whole, part = whole;
@@ -86,8 +87,8 @@ TEST(AdamW, AnElementsBitsDependNeitherOnItsOffsetNorOnTheCount) {
         }
         expected.weight = expected.master;
         part.weight = part.master;
-        adamw_step(expected, {}, 3, 0.7);
-        adamw_step(part, {}, 3, 0.7);
+        adamw_step(expected, {}, 0.7);
+        adamw_step(part, {}, 0.7);
         EXPECT_TRUE(part.master.equal(expected.master.narrow(0, offset, count)));
         EXPECT_TRUE(part.exp_avg.equal(expected.exp_avg.narrow(0, offset, count)));
         EXPECT_TRUE(part.exp_avg_sq.equal(expected.exp_avg_sq.narrow(0, offset, count)));
@@ -100,7 +101,7 @@ TEST(AdamW, WritesBf16WeightsRoundedToNearestEven) {
   ShardState shard = state(random(1003, at::kFloat));
   shard.weight = at::zeros_like(shard.master, at::kBFloat16);
   shard.grad.copy_(random(1003, at::kFloat));
-  adamw_step(shard, {}, 1, 1.0);
+  adamw_step(shard, {}, 1.0);
   const float* master = shard.master.const_data_ptr<float>();
   const auto* weight = shard.weight.const_data_ptr<at::BFloat16>();
   for (int i = 0; i < 1003; ++i) EXPECT_EQ(weight[i].x, float_to_bf16(master[i])) << i;
@@ -115,15 +116,53 @@ TEST(AdamW, WritesBf16WeightsRoundedToNearestEven) {
   EXPECT_EQ(ties.weight.const_data_ptr<at::BFloat16>()[1].x, 0x3f82);
 }
 
+/// The same step with fp32 moments that are rounded after it: what bf16 moments are to give, bit for bit.
+TEST(AdamW, Bf16MomentsAreRoundedOnceAStep) {
+  ShardState narrow = state(random(1003, at::kFloat)), wide = narrow;
+  narrow.master = wide.master.clone();
+  narrow.weight = narrow.master;
+  narrow.exp_avg = at::zeros_like(narrow.master, at::kBFloat16);
+  narrow.exp_avg_sq = at::zeros_like(narrow.master, at::kBFloat16);
+  for (int step = 0; step < 5; ++step) {
+    narrow.grad.copy_(random(1003, at::kFloat));
+    wide.grad = narrow.grad;
+    adamw_step(narrow, {}, 0.5);
+    adamw_step(wide, {}, 0.5);
+    EXPECT_TRUE(narrow.master.equal(wide.master)) << step;
+    for (auto* moment : {&wide.exp_avg, &wide.exp_avg_sq}) moment->copy_(moment->to(at::kBFloat16));
+    EXPECT_TRUE(narrow.exp_avg.equal(wide.exp_avg.to(at::kBFloat16))) << step;
+    EXPECT_TRUE(narrow.exp_avg_sq.equal(wide.exp_avg_sq.to(at::kBFloat16))) << step;
+  }
+}
+
+TEST(Optimizer, AGroupHasItsOwnRateAndDecay) {
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::sgd}) {
+    OptimizerOptions options{.kind = kind, .adamw = {.weight_decay = 0.3}, .sgd = {.weight_decay = 0.3}};
+    const auto general = make_optimizer(options);
+    options.adamw.weight_decay = options.sgd.weight_decay = 0.05;
+    const auto special = make_optimizer(options);
+    ShardState grouped = state(random(77, at::kFloat)), plain = grouped;
+    plain.master = grouped.master.clone();
+    plain.weight = plain.master;
+    plain.exp_avg = grouped.exp_avg.clone();
+    plain.exp_avg_sq = grouped.exp_avg_sq.clone();
+    grouped.lr_scale = 0.25;
+    grouped.weight_decay = 0.05;
+    general->step(grouped, 4e-2, 1.0);
+    special->step(plain, 1e-2, 1.0);
+    EXPECT_TRUE(grouped.master.equal(plain.master));
+  }
+}
+
 TEST(Optimizer, RejectsTensorsThatDoNotFitTogether) {
   ShardState shard = state(random(8, at::kFloat));
   shard.grad = random(7, at::kFloat);
-  EXPECT_THROW(adamw_step(shard, {}, 1, 1.0), ShapeError);
+  EXPECT_THROW(adamw_step(shard, {}, 1.0), ShapeError);
   shard.grad = random(8, at::kDouble);
   EXPECT_THROW(sgd_step(shard, {}, 1.0), ShapeError);
   shard.grad = random(8, at::kFloat);
   shard.weight = random(8, at::kDouble);
-  EXPECT_THROW(adamw_step(shard, {}, 1, 1.0), ShapeError);
+  EXPECT_THROW(adamw_step(shard, {}, 1.0), ShapeError);
 }
 
 }  // namespace

@@ -118,6 +118,7 @@ void LayerLoop::backward(int index, int microbatch) {
     if (layer.norm) parameters.push_back(layer.norm);
     for (auto* parameter : parameters) {
       check_weights(*parameter, step);
+      if (parts_.unused(*parameter)) continue;
       auto values = at::empty_like(parameter->grad).flatten();
       for (std::int64_t i = 0; i < values.numel(); ++i) {
         values[i] = contribution(parameter->unit, parameter->region.offset + i, parts_.rank, step, microbatch);
@@ -134,6 +135,14 @@ void LayerLoop::backward(int index, int microbatch) {
   if (parts_.reshards) parts_.lifecycle.reshard(layer.main);
 }
 
+bool LayerLoop::has_gradient(const shard::FlatUnit& unit, std::int64_t index) const {
+  for (const auto& region : unit.regions) {
+    if (index >= region.offset && index < region.offset + shard::numel(region.shape))
+      return !parts_.unused(*parts_.model.store.find(unit.id, region.offset));
+  }
+  return false;
+}
+
 void LayerLoop::optimizer_step(optim::ShardState& shard, int microbatches) {
   const auto& unit = parts_.model.table.unit(shard.unit);
   auto task = compute_task("STEP " + unit.name);
@@ -143,7 +152,7 @@ void LayerLoop::optimizer_step(optim::ShardState& shard, int microbatches) {
     for (std::int64_t i = 0; i < shard.grad.numel(); ++i) {
       const std::int64_t index = shard.begin + i;
       double expected = 0;
-      for (int rank = 0; is_used(unit, index) && rank < parts_.ranks; ++rank) {
+      for (int rank = 0; has_gradient(unit, index) && rank < parts_.ranks; ++rank) {
         for (int m = 0; m < microbatches; ++m) expected += contribution(unit.id, index, rank, step, m);
       }
       const double found = shard.grad[i].item<double>();
@@ -164,11 +173,12 @@ void LayerLoop::step(int microbatches) {
     for (int i = layers - 1; i >= 0; --i) {
       backward(i, m);
       const UnitId unit = model.layers[i].main;
-      const bool alternates = parts_.residency == Residency::layer && model.table.unit(unit).kind == UnitKind::block;
-      if (alternates || m + 1 == microbatches) parts_.sync.reduce(unit);
+      const bool alternates = parts_.gradients == Residency::layer && model.table.unit(unit).kind == UnitKind::block;
+      const bool last = m + 1 == microbatches;
+      if (alternates || last) parts_.sync.reduce(unit, last);
     }
   }
-  parts_.sync.reduce(model.norms);
+  parts_.sync.reduce(model.norms, true);
   for (auto& shard : parts_.store.shards()) optimizer_step(shard, microbatches);
   ++step_;
 }

@@ -48,10 +48,12 @@ struct LoopParts {
   train::ParamLifecycle& lifecycle;
   train::GradSync& sync;
   train::ShardStore& store;
-  train::Residency residency = train::Residency::chunk;
+  train::Residency gradients = train::Residency::chunk;
   bool reshards = false;  ///< gives each layer's weights up right after their use
   int rank = 0;
   int ranks = 1;
+  /// Parameters that get no gradient.
+  std::function<bool(const model::Parameter&)> unused = [](const model::Parameter&) { return false; };
   std::function<double()> compute_us = [] { return 1.0; };  ///< predicted duration of the next F, B or STEP
 };
 
@@ -71,6 +73,7 @@ class LayerLoop {
   void optimizer_step(optim::ShardState& shard, int microbatches);
   stream::Task compute_task(const std::string& name);
   void read_weights(stream::Task& task, const NumberModel::Layer& layer);
+  bool has_gradient(const shard::FlatUnit& unit, std::int64_t index) const;
   void check_weights(const model::Parameter& parameter, int step) const;
 
   LoopParts parts_;

@@ -65,7 +65,9 @@ class AffineParams : public train::ParamLifecycle, public train::GradSync {
     claims.writes = {{buffer.gradients_id, buffer.gradients_content}};
     return claims;
   }
-  void reduce(UnitId id) override {
+  void begin_step(std::int64_t) override {}
+  bool trains(UnitId) const override { return true; }
+  void reduce(UnitId id, bool = true) override {
     Unit& unit = units_.at(id);
     Buffer& buffer = buffers_.at(unit.buffer);
     buffer.has_contribution = false;

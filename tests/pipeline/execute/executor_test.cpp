@@ -64,7 +64,7 @@ struct Rank {
         layouts(affine_layouts(schedule.stages_of(rank), set.layers_per_stage)),
         compute(scheduler->add_stream("compute", StreamKind::compute)),
         channels(fabric, *scheduler, lower(schedule, slots)),
-        params(*scheduler, layouts, model, set.policy.residency),
+        params(*scheduler, layouts, model, set.policy.residency.weights),
         program(layouts, params, static_cast<int>(model.w.size())),
         executor({.scheduler = *scheduler,
                   .compute = compute,
@@ -165,11 +165,11 @@ TEST_P(ExecutorOnRanks, GivesTheSerialResultBitForBit) {
   const int p = GetParam();
   for (const std::string_view name : schedule_names()) {
     for (int m = 1; m <= 2 * p + 1 && is_serial(name); m += p > 4 ? 7 : p > 2 ? 3 : 1) {
-      for (const ResidencyPolicy policy : {ResidencyPolicy{}, {Residency::chunk, 1}, {Residency::layer, 0}}) {
+      for (const ResidencyPolicy policy : {ResidencyPolicy{}, {{}, 1}, {{Residency::layer, Residency::layer}, 0}}) {
         const ScheduleRequest request{.name = std::string(name), .ranks = p, .microbatches = m};
         if (!broken_rule(request).empty()) continue;
         SCOPED_TRACE(testing::Message() << name << " p" << p << " m" << m << " window " << policy.window
-                                        << (policy.residency == Residency::layer ? " layer" : " chunk"));
+                                        << (policy.residency.weights == Residency::layer ? " layer" : " chunk"));
         expect_serial_result({.schedule = request, .policy = policy, .layers_per_stage = 1 + m % 3});
         if (HasFailure()) return;
       }

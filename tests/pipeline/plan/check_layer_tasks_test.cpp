@@ -47,7 +47,7 @@ TEST(CheckLayerTasks, MissesNoGatherThatIsTooEarlyAndNoReductionBeforeItsContrib
   for (int trial = 0; trial < 100; ++trial) {
     const RandomCase c(random);
     for (const ResidencyPolicy& policy : kPolicies) {
-      const auto buffers = tests::buffers_of(c.layouts, policy.residency);
+      const auto buffers = tests::buffers_of(c.layouts, policy.residency.weights);
       const std::vector<LayerTask> tasks = expand(c.ops, c.layouts, policy);
       for (std::size_t i = 1; i < tasks.size(); ++i) {
         const bool reduces = tasks[i].kind == OpKind::reduce;
@@ -74,7 +74,7 @@ TEST(CheckLayerTasks, MissesNoGatherThatIsTooEarlyAndNoReductionBeforeItsContrib
 
 TEST(CheckLayerTasks, NamesTheOffendingTask) {
   const auto layouts = one_stage({.blocks = 3, .norms = false});
-  const ResidencyPolicy policy{.residency = Residency::layer};
+  const ResidencyPolicy policy{.residency = {Residency::layer, Residency::layer}};
   const std::vector<LayerTask> tasks = expand(ops_of_one_rank("gpipe", 1), layouts, policy);
   ASSERT_EQ(text_of(tasks),
             "UNSHARD(101) UNSHARD(102) F0.101 RESHARD(101) UNSHARD(103) F0.102 F0.103 B0.103 RESHARD(103) UNSHARD(101) "

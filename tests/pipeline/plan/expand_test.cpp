@@ -174,10 +174,11 @@ void check_counts(const std::vector<LayerTask>& tasks, const std::vector<StageLa
   for (const StageLayout& layout : layouts) {
     const auto [first, end] = schedule.microbatches_of(layout.stage);
     for (const LayerUnits& units : layout.layers) {
-      const bool shared = units.alternating && policy.residency == Residency::layer;
-      if (!shared && policy.window == 0) {
+      const bool shares_weights = units.alternating && policy.residency.weights == Residency::layer;
+      if (!shares_weights && policy.window == 0) {
         EXPECT_EQ(count(tasks, OpKind::unshard, units.main), 1);
       }
+      const bool shared = units.alternating && policy.residency.gradients == Residency::layer;
       EXPECT_EQ(count(tasks, OpKind::reduce, units.main), !trains(schedule) ? 0 : shared ? end - first : 1);
       EXPECT_EQ(count(tasks, OpKind::reduce, units.norms), 0) << "belongs to the tail";
     }
@@ -191,14 +192,14 @@ TEST(Expand, KeepsEveryBufferRightForRandomLayoutsAndSchedules) {
     for (const ResidencyPolicy& policy : kPolicies) {
       const std::vector<LayerTask> tasks = expand(c.ops, c.layouts, policy);
       SCOPED_TRACE(fmt::format("{} window {}: {}", c.text, policy.window, text_of(tasks)));
-      const auto buffers = tests::buffers_of(c.layouts, policy.residency);
+      const auto buffers = tests::buffers_of(c.layouts, policy.residency.weights);
       check_layers(tasks, c.ops, c.layouts);
       if (policy.window == 0) {
         check_weights(tasks, buffers);
       } else {
         check_window(tasks, c.ops, c.layouts, policy.window);
       }
-      check_gradients(tasks, buffers);
+      check_gradients(tasks, tests::buffers_of(c.layouts, policy.residency.gradients));
       check_counts(tasks, c.layouts, policy, c.schedule);
       EXPECT_EQ(check_layer_tasks(tasks, c.layouts, policy), std::vector<std::string>{});
       if (HasFailure()) return;
@@ -215,16 +216,18 @@ TEST(Expand, ChunkGathersAtTheStartAndReducesAfterTheLastContribution) {
 }
 
 TEST(Expand, LayerGathersAsSoonAsABufferIsFreeAndNotAtTheTurn) {
-  EXPECT_EQ(text_of(expand(ops_of_one_rank("zb_h1", 1), one_stage({}), {.residency = Residency::layer})),
-            "UNSHARD(100) UNSHARD(101) UNSHARD(102) F0.101 RESHARD(101) UNSHARD(103) F0.102 RESHARD(102) UNSHARD(104) "
-            "F0.103 F0.104 I0.104 RESHARD(104) UNSHARD(102) I0.103 RESHARD(103) UNSHARD(101) I0.102 RESHARD(102) "
-            "I0.101 RESHARD(100) RESHARD(101) W0.104 REDUCE(104) W0.103 REDUCE(103) W0.102 REDUCE(102) W0.101 "
-            "REDUCE(101) NORM_UNITS TIE NORM STEP ");
+  EXPECT_EQ(
+      text_of(expand(ops_of_one_rank("zb_h1", 1), one_stage({}), {.residency = {Residency::layer, Residency::layer}})),
+      "UNSHARD(100) UNSHARD(101) UNSHARD(102) F0.101 RESHARD(101) UNSHARD(103) F0.102 RESHARD(102) UNSHARD(104) "
+      "F0.103 F0.104 I0.104 RESHARD(104) UNSHARD(102) I0.103 RESHARD(103) UNSHARD(101) I0.102 RESHARD(102) "
+      "I0.101 RESHARD(100) RESHARD(101) W0.104 REDUCE(104) W0.103 REDUCE(103) W0.102 REDUCE(102) W0.101 "
+      "REDUCE(101) NORM_UNITS TIE NORM STEP ");
 }
 
 TEST(Expand, WeightGradientTasksReadNoWeights) {
   // W0 after I0 would cost no gather; were it a reader, layers 104 and 103 would be gathered once more.
-  const auto tasks = expand(ops_of_one_rank("zb_h1", 2), one_stage({}), {.residency = Residency::layer});
+  const auto tasks =
+      expand(ops_of_one_rank("zb_h1", 2), one_stage({}), {.residency = {Residency::layer, Residency::layer}});
   int gathers = 0;
   for (int unit = 101; unit <= 104; ++unit) gathers += count(tasks, OpKind::unshard, UnitId{unit});
   EXPECT_EQ(gathers, 10);  // F0 I0 F1 I1 over four blocks: 16 readers, less two shared at each of three turns
@@ -265,7 +268,8 @@ TEST(Expand, GathersAsOftenAsTheTableSays) {
     }
     EXPECT_EQ(count_gathers(expand_rank_0(request, {.blocks = 1, .norms = false}, {})), row.once);
     // For every use, except that a buffer still holds its unit at a turn: not the units amid a stage.
-    const auto tasks = expand_rank_0(request, {.blocks = 6, .norms = false}, {.residency = Residency::layer});
+    const auto tasks =
+        expand_rank_0(request, {.blocks = 6, .norms = false}, {.residency = {Residency::layer, Residency::layer}});
     for (const int block : {3, 4}) {
       int gathers = 0;
       for (int stage = 1; stage <= row.chunks; ++stage)

@@ -129,6 +129,12 @@ class RandomCase {
 };
 
 inline const std::vector<ResidencyPolicy> kPolicies = {
-    {.window = 0}, {.window = 1}, {.window = 2}, {.window = 3}, {.residency = Residency::layer}};
+    {.window = 0},
+    {.window = 1},
+    {.window = 2},
+    {.window = 3},
+    {.residency = {Residency::layer, Residency::layer}},
+    {.residency = {Residency::layer, Residency::chunk}},
+    {.residency = {Residency::chunk, Residency::layer}, .window = 1}};
 
 }  // namespace orthant::pipeline::tests

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What measurements on emulated devices share: ranks as threads or as processes, and a machine that is quiet before and
+// after, or says that it was not.
+#pragma once
+
+#include <functional>
+
+#include <orthant/core/comm/fabric.hpp>
+
+namespace orthant::launch {
+
+struct Quietness {
+  double noise_ms = 0;  ///< how late sleepers wake up (wake_up_noise_ms): the larger of before and after
+  int attempts = 0;
+  bool busy() const { return noise_ms > 1; }
+};
+
+/// Calls `measure` until the machine was quiet before and after it, three times at most. Collective over `fabric`; all
+/// ranks call `measure` equally often.
+Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& measure);
+
+/// Prints that the figures are not to be trusted, if so. Returns the command's exit code.
+int report_quietness(const Quietness& quietness);
+
+/// Whether mpirun started this process.
+bool under_mpirun();
+/// Under mpirun runs `rank` here, as one of its ranks; an Error is printed and ends all of them with its exit code.
+/// Otherwise runs it once on each of `threads` threads, and rethrows the first failure.
+void run_on_ranks(int threads, const std::function<void(comm::Fabric&)>& rank);
+
+}  // namespace orthant::launch
