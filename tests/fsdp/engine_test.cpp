@@ -81,9 +81,25 @@ void train(comm::Fabric& fabric, const Case& c) {
                          .unused = [](const model::Parameter& parameter) {
                            return parameter.unit == UnitId{2} && parameter.region.offset > 0;
                          }});
+  const auto places = [&] {  // of all weights, gradients and states
+    std::vector<const void*> all;
+    for (const auto& shard : engine.shards()) {
+      for (const auto& tensor : {shard.master, shard.weight, shard.grad, shard.exp_avg, shard.exp_avg_sq})
+        all.push_back(tensor.const_data_ptr());
+    }
+    for (const auto& layer : model.layers) {
+      for (const auto* parameter : layer.parameters) {
+        all.push_back(parameter->weight.const_data_ptr());
+        all.push_back(parameter->grad.const_data_ptr());
+      }
+    }
+    return all;
+  };
+  const auto at_first = places();
   for (int microbatches : {3, 1, 2}) loop.step(microbatches);
   loop.validate();
   scheduler.drain();
+  EXPECT_EQ(places(), at_first) << "memory is allocated once";
 }
 
 TEST(Engine, GathersWholeWeightsAndReducesToTheSerialSum) {

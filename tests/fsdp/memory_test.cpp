@@ -58,7 +58,7 @@ TEST(StateBytes, AreWhatTheEngineAllocates) {
             const comm::Lane lane{&group, clock.add_stream("dp", stream::StreamKind::request)};
             const auto before = allocator.live_bytes();
             const Engine engine(
-                table, store, clock, {.gather = lane, .reduce = lane},
+                table, store, clock, {.gather = lane, .reduce = lane, .replica = degree % 2 == 0 ? lane : comm::Lane{}},
                 [](const shard::FlatUnit&, std::int64_t, at::Tensor) {}, options);
             EXPECT_EQ(allocator.live_bytes() - before, state_bytes(table, options, degree).total())
                 << "degree " << degree << " " << name_of(precision) << " keeps " << keeps << " frozen " << frozen;

@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -186,6 +187,28 @@ class LaunchTest(unittest.TestCase):
             time.sleep(0.02)
         self.assertEqual(program.living(), [], f"processes left {within} s later:\n{program.output()}")
 
+    @staticmethod
+    def measured(measure, holds, attempts=3):
+        """What `measure` gives: the first time that it `holds`, else the last. Other work on the machine only ever adds time."""
+        for _ in range(attempts):
+            result = measure()
+            if holds(result):
+                break
+        return result
+
     def assert_no_fragments(self):
         """No file that was half-written is left anywhere."""
         self.assertEqual([path for path in self.folder.rglob("*.tmp-*")], [])
+
+
+SKIPPED = 77  # ctest's SKIP_RETURN_CODE
+
+
+def main():
+    """python launcher.py MODULE[.CLASS]: runs its tests. A failure outweighs what was skipped."""
+    result = unittest.main(module=None, argv=sys.argv, verbosity=2, exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else SKIPPED if result.skipped else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -48,10 +48,9 @@ TEST(PipelinePlan, RanksWithDifferentPlansDoNotBegin) {
   });
 }
 
-/// Gathers of block units that one rank's engine submits in one step, on the virtual clock; and how many the plan has.
-std::pair<int, int> gathers_of_first_rank(RunConfig run) {
-  const auto plan = plan_pipeline(run);
-  std::pair<int, int> gathers;
+/// What the first rank submits in one step, on the virtual clock.
+std::vector<stream::TaskRecord> records_of_first_rank(const RunConfig& run, const PipelinePlan& plan) {
+  std::vector<stream::TaskRecord> records;
   orthant::tests::run_ranks(run.mesh.pp * run.mesh.dp, [&](comm::Fabric& fabric) {
     trace::Tracer tracer;
     std::unique_ptr<ParallelModel> model;
@@ -60,20 +59,26 @@ std::pair<int, int> gathers_of_first_rank(RunConfig run) {
                               .scheduler = clock,
                               .tracer = tracer,
                               .compute = clock.add_stream("compute", stream::StreamKind::compute)};
-    mesh::DeviceMesh mesh(fabric, clock, {.pp = run.mesh.pp, .dp_shard = run.mesh.dp}, plan.topology(false));
+    mesh::DeviceMesh mesh(fabric, clock, run.mesh_shape(), plan.topology(false));
     model = parallelize(run, plan, mesh, context, {});
     static_cast<void>(model->submit_step(0, 1e-3));
-    if (fabric.rank() != 0) return;
-    for (const auto& record : clock.records()) gathers.first += record.name.starts_with("AG layers");
-    std::vector<train::StageLayout> blocks;  // as the program lays them out, without embedding, head and norms
-    for (const auto& span : plan.stages_of(0)) {
-      blocks.push_back({.stage = span.stage, .layers = {}});
-      for (int layer = std::max(span.first.value, 1); layer <= std::min<int>(span.last.value, run.model.layers);
-           ++layer)
-        blocks.back().layers.push_back({.layer = LayerId{layer}, .main = UnitId{layer}, .alternating = true});
-    }
-    gathers.second = pipeline::count_gathers(pipeline::expand(plan.training.ranks[0], blocks, plan.residency));
+    if (fabric.rank() == 0) records.assign(clock.records().begin(), clock.records().end());
   });
+  return records;
+}
+
+/// Gathers of block units that one rank's engine submits in one step; and how many the plan has.
+std::pair<int, int> gathers_of_first_rank(const RunConfig& run) {
+  const auto plan = plan_pipeline(run);
+  std::pair<int, int> gathers;
+  for (const auto& record : records_of_first_rank(run, plan)) gathers.first += record.name.starts_with("AG layers");
+  std::vector<train::StageLayout> blocks;  // as the program lays them out, without embedding, head and norms
+  for (const auto& span : plan.stages_of(0)) {
+    blocks.push_back({.stage = span.stage, .layers = {}});
+    for (int layer = std::max(span.first.value, 1); layer <= std::min<int>(span.last.value, run.model.layers); ++layer)
+      blocks.back().layers.push_back({.layer = LayerId{layer}, .main = UnitId{layer}, .alternating = true});
+  }
+  gathers.second = pipeline::count_gathers(pipeline::expand(plan.training.ranks[0], blocks, plan.residency));
   return gathers;
 }
 
@@ -99,6 +104,32 @@ TEST(PipelinePlan, TheEngineGathersAsOftenAsThePlanSays) {
   run.fsdp = {.stage = 3, .residency = "layer"};
   const auto [engine, plan] = gathers_of_first_rank(run);
   EXPECT_EQ(engine, plan);
+}
+
+TEST(PipelinePlan, ReducesAUnitOnceAStepAfterItsLastWeightGradient) {
+  for (const FsdpConfig& fsdp : {FsdpConfig{.stage = 1},
+                                 {.stage = 3, .residency = "chunk"},
+                                 {.stage = 3, .residency = "layer", .reduce = "last_microbatch"}}) {
+    auto run = config("zb_h1", 4, 16);
+    run.mesh.dp = 2;
+    run.fsdp = fsdp;
+    const auto records = records_of_first_rank(run, plan_pipeline(run));
+    for (const std::string unit : {"embedding", "layers.0", "layers.1", "norms"}) {
+      std::vector<double> reductions;
+      double last_gradient = 0;
+      int gradients = 0;
+      for (const auto& record : records) {
+        if (record.name == "RS " + unit) reductions.push_back(record.begin_us);
+        const bool is_gradient = record.name.starts_with("W ") || record.name.starts_with("B ");
+        if (!is_gradient || !record.name.ends_with(" " + unit)) continue;
+        last_gradient = std::max(last_gradient, record.end_us);
+        ++gradients;
+      }
+      EXPECT_EQ(reductions.size(), 1u) << unit << " in stage " << fsdp.stage;
+      EXPECT_EQ(gradients, unit == "norms" ? 0 : 8) << unit;
+      EXPECT_GE(reductions.at(0), last_gradient) << unit;
+    }
+  }
 }
 
 TEST(PipelinePlan, RejectsLayersThatDoNotFitTheStages) {
