@@ -44,7 +44,7 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   /// Contributions to a unit end with reduce(); all of them come before the step's gradient is used.
   Claims contribute(UnitId) override;
   /// The last unit of a bucket, of those that train in this step, submits the bucket's all-reduce.
-  void reduce(UnitId, bool last = true) override;
+  void reduce(UnitId, bool last) override;
 
   std::vector<optim::ShardState>& shards() override { return shards_; }
   stream::Claim gradient(UnitId) const override;

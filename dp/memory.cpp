@@ -2,23 +2,16 @@
 #include <orthant/dp/memory.hpp>
 
 namespace orthant::dp {
-namespace {
-
-std::int64_t bytes_of(DType type) { return static_cast<std::int64_t>(size_of(type)); }
-
-}  // namespace
 
 memory::StateBytes state_bytes(const shard::ParameterTable& table, const Options& options) {
-  const bool narrow = options.precision == DType::bf16;
-  const std::int64_t weight = bytes_of(options.precision), wide = narrow ? bytes_of(DType::f32) : weight;
-  const std::int64_t moment = options.moments == DType::bf16 ? bytes_of(DType::bf16) : wide;
+  const memory::ElementBytes element(options.precision, options.moments);
   memory::StateBytes bytes;
   for (const shard::FlatUnit& unit : table.units()) {
     const std::int64_t count = unit.padded_numel(1);
-    bytes.weights += count * weight;
+    bytes.weights += count * element.weight;
     if (!unit.trains()) continue;
-    bytes.gradients += count * wide;
-    bytes.optimizer += (narrow ? count * wide : 0) + 2 * count * moment;
+    bytes.gradients += count * element.wide;
+    bytes.optimizer += count * (element.master + 2 * element.moment);
   }
   return bytes;
 }

@@ -33,7 +33,6 @@ Engine::Engine(const shard::ParameterTable& table, model::ParameterStore& store,
             "fsdp: gather and reduce lanes are over one axis");
   invariant(!options_.keeps_weights || options_.residency.weights == Residency::chunk,
             "fsdp: weights that stay whole take no turns");
-  narrows_ = options_.wire == DType::bf16 && options_.precision != DType::f64;
   allocate(table);
   stream::Task first{.name = "INIT", .stream = lanes_.gather.stream, .start = [] { return stream::Work::done(); }};
   for (const shard::FlatUnit& flat : table.units()) {
@@ -72,7 +71,7 @@ void Engine::allocate(const shard::ParameterTable& table) {
 void Engine::add_shard(const shard::FlatUnit& flat, Unit& unit) {
   const int degree = lanes_.reduce.collectives->size(), rank = lanes_.reduce.collectives->rank();
   const std::int64_t count = flat.shard_numel(degree), begin = rank * count;
-  const bool grads_in_place = options_.keeps_weights && options_.residency.gradients == Residency::chunk && !narrows_;
+  const bool grads_in_place = options_.gradients_in_place();
   optim::ShardSpec spec{.begin = begin,
                         .count = count,
                         .precision = unit.weights.scalar_type(),
@@ -154,6 +153,13 @@ Engine::Claims Engine::contribute(UnitId id) {
   return {.reads = {before}, .writes = {after}, .overwrite = false};
 }
 
+/// Before the gradient is given away: what no contribution has written holds another unit's data, or what a back end
+/// left there when it used the buffer as scratch.
+void Engine::zero_unused(UnitId id) {
+  store_.zero_unwritten(id);
+  for (const at::Tensor& gap : at(id).gaps) gap.zero_();
+}
+
 /// In place and on the compute stream: no copy delays what travels.
 stream::Claim Engine::cast_to_wire(UnitId id, stream::Claim gradient) {
   const Unit& unit = at(id);
@@ -162,9 +168,8 @@ stream::Claim Engine::cast_to_wire(UnitId id, stream::Claim gradient) {
                      .stream = lanes_.compute,
                      .reads = {gradient},
                      .writes = {narrow},
-                     .body = [this, id, grads = unit.grads, gaps = unit.gaps](stream::TaskScope&) {
-                       store_.zero_unwritten(id);
-                       for (const at::Tensor& gap : gaps) gap.zero_();
+                     .body = [this, id, grads = unit.grads](stream::TaskScope&) {
+                       zero_unused(id);
                        model::kernels::narrow_in_place(grads);
                      }});
   return narrow;
@@ -175,19 +180,17 @@ void Engine::reduce(UnitId id, bool last) {
   Unit& unit = at(id);
   invariant(unit.contributions > 0, "fsdp: reduce() wants a contribution since the last one");
   stream::Task task{.name = "RS " + unit.name, .stream = lanes_.reduce.stream, .cost_us = cost_us(unit.grads)};
-  task.reads.push_back(narrows_ ? cast_to_wire(id, unreduced(id)) : unreduced(id));
+  task.reads.push_back(options_.narrows() ? cast_to_wire(id, unreduced(id)) : unreduced(id));
   const bool accumulate = std::exchange(unit.reduced, true);
   if (accumulate) task.reads.push_back(gradient(id));
   ++unit.serial;
   unit.contributions = 0;
   task.writes.push_back(gradient(id));
-  task.start = [this, id, full = unit.grads, gaps = unit.gaps, shard = shards_[unit.shard].grad,
+  task.start = [this, id, full = unit.grads, shard = shards_[unit.shard].grad,
                 into = accumulate ? comm::Into::accumulate : comm::Into::replace] {
-    if (narrows_) return lanes_.reduce.collectives->reduce_scatter(narrowed(full), span_of(shard), into);
-    store_.zero_unwritten(id);
-    // A back end may have used the buffer as scratch when another unit was reduced out of it.
-    for (const at::Tensor& gap : gaps) gap.zero_();
-    return lanes_.reduce.collectives->reduce_scatter(span_of(full), span_of(shard), into);
+    if (!options_.narrows()) zero_unused(id);
+    return lanes_.reduce.collectives->reduce_scatter(options_.narrows() ? narrowed(full) : span_of(full),
+                                                     span_of(shard), into);
   };
   scheduler_.submit(std::move(task));
   if (last && lanes_.replica.collectives != nullptr) sum_over_replicas(unit, gradient(id));

@@ -35,7 +35,7 @@ struct Options {
   /// Stages 1 and 2: weights stay whole from one optimizer step to the next, and a rank's slice is a part of them. With
   /// gradients that stay until the last micro-batch (stage 1), their slice is a part of theirs, too.
   bool keeps_weights = false;
-  /// bf16: gradients travel as bf16 and are summed in fp32.
+  /// bf16: gradients travel as bf16 and are summed in fp32. Those of fp64 weights travel as they are.
   DType wire = DType::f32;
   DType moments = DType::f32;  ///< of the optimizer: bf16, or the master's type
   /// Residency::layer: buffers that blocks take turns in. 2 gathers one layer ahead; 1 saves a layer's memory and
@@ -43,6 +43,13 @@ struct Options {
   int alternating_buffers = 2;
   /// Predicted duration of a collective over a whole unit, for the virtual clock.
   std::function<double(std::int64_t bytes)> cost_us = {};
+
+  /// Gradients are cast before they travel.
+  bool narrows() const { return wire == DType::bf16 && precision != DType::f64; }
+  /// A rank's gradient slice is a part of the buffer that they are reduced out of.
+  bool gradients_in_place() const {
+    return keeps_weights && residency.gradients == train::Residency::chunk && !narrows();
+  }
 };
 
 class Engine final : public train::ParamLifecycle, public train::GradSync, public train::ShardStore {
@@ -62,7 +69,7 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   bool trains(UnitId id) const override { return training_step_ >= units_.at(id).frozen_steps; }
   Claims contribute(UnitId) override;
   /// The first reduction after next_weights() replaces the gradient shard, later ones add to it.
-  void reduce(UnitId, bool last = true) override;
+  void reduce(UnitId, bool last) override;
 
   std::vector<optim::ShardState>& shards() override { return shards_; }
   stream::Claim gradient(UnitId) const override;
@@ -96,6 +103,7 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   void add_shard(const shard::FlatUnit& flat, Unit& unit);
   Unit& at(UnitId id) { return units_.at(id); }
   stream::Claim unreduced(UnitId id) const;
+  void zero_unused(UnitId id);
   stream::Claim cast_to_wire(UnitId id, stream::Claim gradient);
   void sum_over_replicas(const Unit& unit, stream::Claim gradient);
   double cost_us(const at::Tensor& whole) const;
@@ -104,7 +112,6 @@ class Engine final : public train::ParamLifecycle, public train::GradSync, publi
   stream::Scheduler& scheduler_;
   Lanes lanes_;
   Options options_;
-  bool narrows_ = false;  ///< gradients are cast before they travel
   std::int64_t training_step_ = 0;
   std::vector<Buffer> weights_;
   std::vector<Buffer> grads_;

@@ -50,6 +50,7 @@ nlohmann::ordered_json report(const SchedulePlan& plan, const Bench& bench, cons
           {"peak_activations_predicted", predicted.timing.peak},
           {"peak_activations_measured", bench.emulation.peak_activations},
           {"noise_p99_ms", bench.quietness.noise_ms},
+          {"foreign_cpu_share", bench.quietness.foreign_share},
           {"attempts", bench.quietness.attempts},
           {"busy", bench.quietness.busy()}};
 }

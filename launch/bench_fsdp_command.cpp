@@ -83,6 +83,7 @@ void print_json(const FsdpArguments& arguments, const FsdpBench& bench, int rank
                               {"copy_ms", o.copy_ms},
                               {"modes", nlohmann::ordered_json::array()},
                               {"noise_p99_ms", bench.quietness.noise_ms},
+                              {"foreign_cpu_share", bench.quietness.foreign_share},
                               {"attempts", bench.quietness.attempts},
                               {"busy", bench.quietness.busy()}};
   for (const auto& run : bench.runs) json["modes"].push_back(json_of(run, overlap_ms(bench)));

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include <fmt/format.h>
@@ -151,12 +150,10 @@ struct Blocks {
 /// The two groups over all ranks.
 struct Groups {
   Groups(FsdpMode mode, const Units& units, comm::Fabric& fabric) {
-    std::vector<int> everybody(static_cast<std::size_t>(fabric.size()));
-    std::iota(everybody.begin(), everybody.end(), 0);
     const Pace pace{.all_gather_us = units.gather_us, .reduce_scatter_us = units.reduce_us};
     for (auto* group : {&gather, &reduce}) {
       const auto name = fmt::format("{} {}", name_of(mode), group == &gather ? "gather" : "reduce");
-      group->emplace(fabric.make_collectives(name, everybody), pace);
+      group->emplace(fabric.make_collectives(name, fabric.all_ranks()), pace);
     }
   }
   std::optional<PacedCollectives> gather, reduce;

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory plan: what every rank of a run will hold at its peak, line by line, before anything large is allocated. A
 // pure function of config and pipeline plan, so each rank knows the plans of all. It decides how many blocks are
-// checkpointed where that is the run's to choose, ends a run that cannot fit, and is printed beside what was measured.
+// checkpointed where that is the run's to choose. memory_report.hpp tells people of it.
 #pragma once
 
 #include <chrono>
-#include <string>
 #include <vector>
-
-#include <nlohmann/json_fwd.hpp>
 
 #include <orthant/core/comm/collectives.hpp>
 #include <orthant/core/memory/state_bytes.hpp>
@@ -54,34 +51,5 @@ MemoryLimit find_memory_limit(const RunConfig& run, comm::Collectives& control, 
 /// checkpoint_activations = "auto": for each pipeline rank the fewest blocks with which it fits; all, if none does.
 /// Without "auto" the plan stays as it is.
 void choose_checkpoints(const RunConfig& run, const MemoryLimit& limit, PipelinePlan& plan);
-/// What "auto" chose, in words; empty without it.
-std::string describe_checkpoints(const RunConfig& run, const PipelinePlan& plan);
-
-/// A line for each kind of memory and a column for each pipeline rank: its largest tensor-parallel rank.
-std::string memory_table(const MemoryPlan& memory, const MemoryLimit& limit);
-/// Throws  ConfigError with the table, the largest line of the rank that does not fit, and what would help.
-void require_fit(const MemoryPlan& memory, const MemoryLimit& limit);
-
-/// What one rank has measured.
-struct MeasuredMemory {
-  std::int64_t in_tensors = 0;  ///< peak
-  std::int64_t resident = 0;    ///< peak of the process
-};
-
-/// Of this process, so far.
-std::int64_t peak_resident_bytes();
-/// In rank order, on every rank. Collective over `control`.
-std::vector<MeasuredMemory> gather_measured(const MeasuredMemory& mine, comm::Collectives& control,
-                                            std::chrono::milliseconds timeout);
-
-/// plan.json: lines of every rank.
-nlohmann::ordered_json memory_json(const RunConfig& run, const PipelinePlan& plan, const MemoryPlan& memory,
-                                   const MemoryLimit& limit);
-/// Part of summary.json: predicted beside measured, per rank. measured  in rank order.
-nlohmann::ordered_json measured_json(const RunConfig& run, const MemoryPlan& memory,
-                                     const std::vector<MeasuredMemory>& measured);
-/// One line a pipeline rank: the rank whose measured peak is largest.
-std::string describe_measured(const RunConfig& run, const MemoryPlan& memory,
-                              const std::vector<MeasuredMemory>& measured);
 
 }  // namespace orthant::launch

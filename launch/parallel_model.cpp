@@ -49,7 +49,6 @@ step::StepHandle ParallelModel::submit_step(std::int64_t step, double lr) {
 
 /// Every rank decides alike: it looks at results that all ranks have.
 step::NormMode ParallelModel::next_norm_mode() {
-  constexpr std::int64_t kCalmSteps = 10;
   const auto& wanted = run_.pipeline.post_validation;
   if (parts_->submitted.handle) {
     const auto& last = parts_->submitted.handle->wait();

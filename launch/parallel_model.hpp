@@ -26,6 +26,9 @@ struct DataParallel {
   train::ShardStore& store;
 };
 
+/// post_validation = "auto": on after so many unclipped steps in a row.
+inline constexpr std::int64_t kCalmSteps = 10;
+
 /// What the tail of the step that is being submitted needs, and gives.
 struct SubmittedStep {
   std::int64_t step = 0;

@@ -100,6 +100,8 @@ std::uint64_t PipelinePlan::fingerprint() const {
   text +=
       fmt::format("slots {} residency {} {} window {}", training.slots, static_cast<int>(residency.residency.weights),
                   static_cast<int>(residency.residency.gradients), residency.window);
+  for (const auto& [recompute, blocks] : checkpoints)
+    text += fmt::format("again {} {} {} in {};", recompute.block, recompute.attention, recompute.mlp, blocks);
   return XXH64(text.data(), text.size(), 0);
 }
 

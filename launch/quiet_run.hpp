@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What measurements on emulated devices share: ranks as threads or as processes, and a machine that is quiet before and
-// after, or says that it was not.
+// What measurements on emulated devices share: ranks as threads or as processes, and a machine that is quiet before,
+// meanwhile and after, or says that it was not.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,17 @@
 namespace orthant::launch {
 
 struct Quietness {
-  double noise_ms = 0;  ///< how late sleepers wake up (wake_up_noise_ms): the larger of before and after
+  static constexpr double kNoiseLimitMs = 1;
+  static constexpr double kForeignLimit = 0.05;
+
+  double noise_ms = 0;       ///< how late sleepers wake up (wake_up_noise_ms): the larger of before and after
+  double foreign_share = 0;  ///< of the host's processor time meanwhile: what others used, or another host took
   int attempts = 0;
-  bool busy() const { return noise_ms > 1; }
+  bool busy() const { return noise_ms > kNoiseLimitMs || foreign_share > kForeignLimit; }
 };
 
-/// Calls `measure` until the machine was quiet before and after it, three times at most. Collective over `fabric`; all
-/// ranks call `measure` equally often.
+/// Calls `measure` until the machine was quiet, three times at most. Collective over `fabric`, whose ranks are on one
+/// host; all call `measure` equally often.
 Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& measure);
 
 /// Prints that the figures are not to be trusted, if so. Returns the command's exit code.

@@ -3,17 +3,19 @@
 #include <orthant/launch/stream_timeline.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <string_view>
 
 #include <fmt/format.h>
+
+#include <orthant/pipeline/cost/report.hpp>
 
 namespace orthant::launch {
 namespace {
 
 constexpr double kWidth = 1200, kLeft = 112, kRight = 20, kTop = 14;
 constexpr double kTitle = 28, kRow = 20, kRowGap = 3, kPanelGap = 14, kAxis = 26, kLegend = 32;
+constexpr int kTicks = 10;
 constexpr double kDigit = 5.6;  ///< width of a letter in a box
 
 constexpr std::string_view kStyle = R"(<style>
@@ -25,17 +27,7 @@ text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Aria
 .wait{fill:#7d2a25}.grid{stroke:#3d444d}.box{stroke:#0d1117}}
 )";
 
-/// With two digits at most, and none that are zero.
-std::string px(double length) { return fmt::format("{}", std::round(length * 100) / 100); }
-
-/// 1, 2 or 5 times a power of ten, so that about ten fit.
-double tick_step(double longest) {
-  const double power = std::pow(10, std::floor(std::log10(longest / 10)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= longest / 10) return factor * power;
-  }
-  return 10 * power;
-}
+std::string px(double length) { return pipeline::number_text(length, 2); }
 
 class Drawing {
  public:
@@ -46,7 +38,7 @@ class Drawing {
     scale_ = (kWidth - kLeft - kRight) / longest_;
     double y = kTop;
     for (const auto& panel : panels) y = draw(panel, y) + kPanelGap;
-    for (double time = 0; time <= longest_; time += tick_step(longest_))
+    for (double time = 0; time <= longest_; time += pipeline::tick_step(longest_, kTicks))
       text("m", x(time), y + 4, fmt::format("{} ms", time));
     y = legend(y + kAxis - kPanelGap);
     std::string style(kStyle);
@@ -78,7 +70,7 @@ class Drawing {
     }
     const double bottom = row_y(rows) - kRowGap;
     body_ += "<path class=\"grid\" d=\"";
-    for (double time = 0; time <= longest_; time += tick_step(longest_))
+    for (double time = 0; time <= longest_; time += pipeline::tick_step(longest_, kTicks))
       body_ += fmt::format("M{} {}v{}", px(x(time)), px(y - 2), px(bottom - y + 4));
     body_ += "\"/>\n";
     std::map<int, std::string> paths;  // of kinds

@@ -19,6 +19,7 @@
 #include <orthant/launch/cost_profile.hpp>
 #include <orthant/launch/emulated_run.hpp>
 #include <orthant/launch/memory_plan.hpp>
+#include <orthant/launch/memory_report.hpp>
 #include <orthant/launch/parallelize.hpp>
 #include <orthant/launch/stop_signal.hpp>
 #include <orthant/launch/trainer.hpp>
@@ -138,10 +139,10 @@ class RankRun {
     mesh_.emplace(context_.fabric, scheduler_, run_.mesh_shape(), plan.topology(run_.model.tie_embeddings));
     auto& control = *mesh_->control().collectives;
     comm::check_same(control, "the resolved config", std::hash<std::string>{}(run_.resolved), kStartTimeout);
-    agree_on_plan(plan, *mesh_, kStartTimeout);
-    const double message_us = measure_message_us(*mesh_, plan.topology(false), message_bytes(run_), kStartTimeout);
     const auto limit = find_memory_limit(run_, control, kStartTimeout);
     choose_checkpoints(run_, limit, plan);
+    agree_on_plan(plan, *mesh_, kStartTimeout);
+    const double message_us = measure_message_us(*mesh_, plan.topology(false), message_bytes(run_), kStartTimeout);
     const auto memory = plan_memory(run_, plan);
     require_fit(memory, limit);
     auto& allocator = memory::CountingAllocator::install();

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
-#include <orthant/launch/memory_plan.hpp>
+#include <orthant/launch/memory_report.hpp>
 #include <orthant/launch/weights.hpp>
 
 namespace orthant::launch {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/mesh/device_mesh.hpp>
 
-#include <numeric>
-
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
@@ -36,11 +34,8 @@ DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const
       rank_(fabric.rank()),
       coordinate_(shape.coordinate_of(rank_)) {
   check(shape, fabric.size());
-  std::vector<int> all(static_cast<std::size_t>(fabric.size()));
-  std::iota(all.begin(), all.end(), 0);
-
   // The global order. It must not depend on the rank.
-  control_ = make_lane("control", {all});
+  control_ = make_lane("control", {fabric.all_ranks()});
   stage_ = make_lane("stage", stage_groups(shape));
   pp_ = make_lane("pp", shape.groups(Axis::pp));
   tp_ = make_lane("tp", shape.groups(Axis::tp));

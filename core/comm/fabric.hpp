@@ -5,8 +5,10 @@
 #pragma once
 
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <orthant/core/comm/collectives.hpp>
 
@@ -18,6 +20,12 @@ class Fabric {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// 0 .. size() - 1: the members of a group of everybody.
+  std::vector<int> all_ranks() const {
+    std::vector<int> ranks(static_cast<std::size_t>(size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    return ranks;
+  }
 
   /// Collective over all ranks of the run, members or not, in one global order. `members` are world ranks in ascending
   /// order; a rank that is not among them gets nullptr.

@@ -2,7 +2,6 @@
 #include <orthant/core/cuda/device_fabric.hpp>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -14,9 +13,7 @@ namespace orthant::cuda {
 
 std::unique_ptr<DeviceFabric> make_device_fabric(Driver& driver, comm::Fabric& host,
                                                  std::chrono::milliseconds timeout) {
-  std::vector<int> all(static_cast<std::size_t>(host.size()));
-  std::iota(all.begin(), all.end(), 0);
-  const auto world = host.make_collectives("devices", all);
+  const auto world = host.make_collectives("devices", host.all_ranks());
   std::vector<std::string> devices = comm::gather_strings(*world, driver.device_identity(), timeout);
   std::ranges::sort(devices);
   if (std::ranges::adjacent_find(devices) != devices.end()) return std::make_unique<StagedFabric>(driver, host);

@@ -2,7 +2,6 @@
 #include <orthant/core/cuda/nccl_fabric.hpp>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include <orthant/core/cuda/nccl_collectives.hpp>
@@ -11,9 +10,7 @@ namespace orthant::cuda {
 namespace {
 
 std::unique_ptr<comm::Collectives> make_world(comm::Fabric& host) {
-  std::vector<int> all(static_cast<std::size_t>(host.size()));
-  std::iota(all.begin(), all.end(), 0);
-  return host.make_collectives("nccl_ids", all);
+  return host.make_collectives("nccl_ids", host.all_ranks());
 }
 
 }  // namespace

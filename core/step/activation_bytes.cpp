@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/model/kernels/rms_norm.hpp>
 #include <orthant/core/shard/placement.hpp>
 
 // T rows of the whole sequence  N rows on this rank  D model  Q query columns  E = Q + 2 key/value columns  F ffn  V
@@ -34,8 +35,6 @@ class Tape {
   std::int64_t peak_ = 0;
 };
 
-constexpr std::int64_t kRowsPerPartial = 32;  // as in kernels/rms_norm.cpp
-
 /// Bytes of everything a layer makes.
 struct Sizes {
   explicit Sizes(const ActivationShape& shape)
@@ -55,7 +54,8 @@ struct Sizes {
   /// A norm's weights as its kernel computes with them, where that is another type.
   std::int64_t wide_norm() const { return element == wide ? 0 : s.hidden * wide; }
   std::int64_t norm_partials() const {
-    return (s.local_rows + kRowsPerPartial - 1) / kRowsPerPartial * s.hidden * wide;
+    constexpr auto kRows = model::kernels::kRowsPerPartial;
+    return (s.local_rows + kRows - 1) / kRows * s.hidden * wide;
   }
   /// The rows of all ranks, where they must be gathered.
   std::int64_t gathered() const { return s.gathers_rows ? td() : 0; }

@@ -137,7 +137,7 @@ class StepTail {
   NormMode mode_ = NormMode::barrier;
   bool open_ = false;
   double lr_ = 0;
-  std::int64_t training_step_ = 0;
+  std::int64_t training_step_ = 0;    ///< of norm_units(); the engines may have begun the next when settle() comes
   std::optional<StepHandle> handle_;  ///< of the step that is open
 };
 

@@ -40,6 +40,15 @@ std::string number_text(double number, int digits) {
   return text == "-0" ? "0" : text;
 }
 
+double tick_step(double longest, int about) {
+  const double rough = longest / about;
+  const double power = std::pow(10, std::floor(std::log10(rough)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough) return factor * power;
+  }
+  return 10 * power;
+}
+
 nlohmann::ordered_json number_json(double number) {
   if (is_whole(number)) return static_cast<std::int64_t>(number);
   return number;

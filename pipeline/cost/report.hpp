@@ -12,6 +12,9 @@ namespace orthant::pipeline {
 
 /// "1310405", "0.25": whole numbers without a fraction, others with at most `digits` after the point.
 std::string number_text(double number, int digits = 3);
+
+/// The distance of an axis' ticks: 1, 2 or 5 times a power of ten, so that `about` fit.
+double tick_step(double longest, int about);
 /// A whole number as an integer.
 nlohmann::ordered_json number_json(double number);
 

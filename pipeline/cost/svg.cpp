@@ -18,6 +18,7 @@ namespace {
 
 constexpr double kLeft = 64, kRight = 20, kTop = 14;
 constexpr double kTitle = 30, kRow = 26, kRowGap = 4, kPanelGap = 12, kAxis = 26, kLegend = 34;
+constexpr int kTicks = 8;
 constexpr double kDigit = 5.6;  ///< width of a digit in a box
 
 struct Kind {
@@ -80,16 +81,6 @@ std::size_t chunk_of(const Schedule& schedule, StageId stage) {
 
 std::string shade_class(const Schedule& schedule, const Op& op) {
   return fmt::format("{}{}", letters(op.kind), std::min(chunk_of(schedule, op.stage), kWhitened.size() - 1));
-}
-
-/// 1, 2 or 5 times a power of ten, so that about eight fit.
-double tick_step(double makespan) {
-  const double rough = makespan / 8;
-  const double power = std::pow(10, std::floor(std::log10(rough)));
-  for (const double factor : {1.0, 2.0, 5.0}) {
-    if (factor * power >= rough) return factor * power;
-  }
-  return 10 * power;
 }
 
 double first_begin(const Panel& panel) {
@@ -186,7 +177,7 @@ class Drawing {
   void grid(double y, double height) {
     if (longest_ <= 0) return;
     body_ += "<path class=\"grid\" d=\"";
-    for (double time = 0; time <= longest_; time += tick_step(longest_))
+    for (double time = 0; time <= longest_; time += tick_step(longest_, kTicks))
       body_ += fmt::format("M{} {}v{}", px(kLeft + width(time)), px(y - 3), px(height + 6));
     body_ += "\"/>\n";
   }
@@ -237,7 +228,7 @@ class Drawing {
 
   double axis(double y) {
     if (longest_ > 0) {
-      for (double time = 0; time <= longest_; time += tick_step(longest_))
+      for (double time = 0; time <= longest_; time += tick_step(longest_, kTicks))
         text("m", kLeft + width(time), y + 18, with_unit(time));
     }
     return y + kAxis;

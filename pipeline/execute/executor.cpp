@@ -210,11 +210,8 @@ void Executor::compute(const LayerTask& task, const LayerTask* partner) {
   };
   train::StageProgram::Step step{
       .phase = phase, .stage = task.stage, .layer = task.layer, .microbatch = task.microbatch};
-  if (makes_input_gradient(task.kind) || task.kind == OpKind::backward_weight) {
-    // A frozen unit's gradient is not computed, in whichever phase that would be.
-    step.main_trains = parts_.grads.trains(task.unit);
-    step.norms_train = has_norms && parts_.grads.trains(task.norms);
-  }
+  step.main_trains = parts_.grads.trains(task.unit);
+  step.norms_train = has_norms && parts_.grads.trains(task.norms);
   if (makes_weight_gradient(task.kind) && step.main_trains) step.overwrite_main = contribute(task.unit);
   if (makes_input_gradient(task.kind) && step.norms_train) step.overwrite_norms = contribute(task.norms);
   const StageId handed_from = task.opens && task.kind != OpKind::backward_weight

@@ -3,8 +3,6 @@
 // gradient.
 #include <orthant/dp/engine.hpp>
 
-#include <numeric>
-
 #include <gtest/gtest.h>
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/stream/cpu_scheduler.hpp>
@@ -16,9 +14,7 @@ namespace orthant::dp {
 namespace {
 
 void train(comm::Fabric& fabric, int blocks, std::int64_t width, Options options) {
-  std::vector<int> everybody(fabric.size());
-  std::iota(everybody.begin(), everybody.end(), 0);
-  const auto group = fabric.make_collectives("reduce", everybody);
+  const auto group = fabric.make_collectives("reduce", fabric.all_ranks());
   tests::NumberModel model(blocks, width);
   stream::CpuScheduler scheduler({.deadline = std::chrono::seconds(30), .on_failure = [&](std::exception_ptr error) {
                                     try {
@@ -83,12 +79,12 @@ TEST(Engine, ContributingAfterTheReductionIsABug) {
   tests::IdleGroup group(0, 1);
   const comm::Lane lane{&group, scheduler.add_stream("lane", stream::StreamKind::request)};
   Engine engine(model.table, model.store, scheduler, lane, tests::number_weights(), {});
-  EXPECT_THROW(engine.reduce(UnitId{1}), InternalError);
+  EXPECT_THROW(engine.reduce(UnitId{1}, true), InternalError);
   EXPECT_TRUE(engine.contribute(UnitId{1}).overwrite);
   EXPECT_FALSE(engine.contribute(UnitId{1}).overwrite);
-  engine.reduce(UnitId{1});
+  engine.reduce(UnitId{1}, true);
   EXPECT_THROW(engine.contribute(UnitId{1}), InternalError);
-  EXPECT_THROW(engine.reduce(UnitId{1}), InternalError);
+  EXPECT_THROW(engine.reduce(UnitId{1}, true), InternalError);
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ TEST(Engine, ReducingWithoutAContributionIsABug) {
   tests::IdleGroup group(0, 1);
   const comm::Lane lane{&group, scheduler.add_stream("lane", stream::StreamKind::request)};
   Engine engine(model.table, model.store, scheduler, {lane, lane}, tests::number_weights(), {});
-  EXPECT_THROW(engine.reduce(UnitId{1}), InternalError);
+  EXPECT_THROW(engine.reduce(UnitId{1}, true), InternalError);
 }
 
 }  // namespace

@@ -48,12 +48,7 @@ class FsdpBenchTest(LaunchTest):
 
 class Measured(FsdpBenchTest):
     def test_the_articles_comparison(self):
-        def holds(measured):
-            modes, busy = measured
-            return not busy and modes["overlap"]["exposed_share"] < 0.05 and all(
-                mode["step_ms"] < 1.10 * mode["predicted_step_ms"] for mode in modes.values())
-
-        modes, busy = self.measured(lambda: self.bench("--steps", "3"), holds)
+        modes, busy = self.bench("--steps", "3")
         if busy:
             self.skipTest("machine busy")
         self.assertLess(modes["overlap"]["exposed_share"], 0.05)

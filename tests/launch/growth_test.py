@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import statistics
+import time
 import unittest
 
 from launcher import BINARY, MPIRUN, LaunchTest, Program
@@ -37,10 +38,8 @@ class Growth(LaunchTest):
             metrics = metrics or next(iter(self.runs.glob("*/metrics.jsonl")), None) if self.runs.exists() else None
             steps = metrics.read_text().count("\n") if metrics else 0
             if steps < done + 50:
-                try:
-                    program.process.wait(0.02)
-                except Exception:
-                    continue
+                time.sleep(0.02)
+                continue
             done = steps
             for pid in program.living():
                 try:

@@ -187,15 +187,6 @@ class LaunchTest(unittest.TestCase):
             time.sleep(0.02)
         self.assertEqual(program.living(), [], f"processes left {within} s later:\n{program.output()}")
 
-    @staticmethod
-    def measured(measure, holds, attempts=3):
-        """What `measure` gives: the first time that it `holds`, else the last. Other work on the machine only ever adds time."""
-        for _ in range(attempts):
-            result = measure()
-            if holds(result):
-                break
-        return result
-
     def assert_no_fragments(self):
         """No file that was half-written is left anywhere."""
         self.assertEqual([path for path in self.folder.rglob("*.tmp-*")], [])

@@ -4,18 +4,16 @@
 #include <orthant/launch/memory_plan.hpp>
 
 #include <algorithm>
-#include <memory>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
-#include <orthant/core/stream/virtual_clock.hpp>
 #include <orthant/launch/byte_size.hpp>
-#include <orthant/launch/parallelize.hpp>
+#include <orthant/launch/memory_report.hpp>
 #include <orthant/pipeline/generate/catalog.hpp>
-#include <orthant/tests/harness/run_ranks.hpp>
+#include <orthant/tests/launch/first_rank.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -143,25 +141,10 @@ TEST(MemoryPlan, TheFileHoldsTheLinesOfEveryRank) {
   }
 }
 
-/// AG of weights in one step of one rank, on the virtual clock.
+/// AG of weights in one step of the first rank.
 std::ptrdiff_t gathers(const RunConfig& run) {
-  const auto plan = plan_pipeline(run);
-  std::ptrdiff_t count = 0;
-  orthant::tests::run_ranks(run.mesh.pp * run.mesh.dp, [&](comm::Fabric& fabric) {
-    trace::Tracer tracer;
-    std::unique_ptr<ParallelModel> model;
-    stream::VirtualClock clock;
-    const RankContext context{.fabric = fabric,
-                              .scheduler = clock,
-                              .tracer = tracer,
-                              .compute = clock.add_stream("compute", stream::StreamKind::compute)};
-    mesh::DeviceMesh mesh(fabric, clock, run.mesh_shape(), plan.topology(false));
-    model = parallelize(run, plan, mesh, context, {});
-    static_cast<void>(model->submit_step(0, 1e-3));
-    if (fabric.rank() != 0) return;
-    count = std::ranges::count_if(clock.records(), [](const auto& record) { return record.name.starts_with("AG "); });
-  });
-  return count;
+  const auto records = records_of_first_rank(run, plan_pipeline(run));
+  return std::ranges::count_if(records, [](const auto& record) { return record.name.starts_with("AG "); });
 }
 
 TEST(Checkpointing, ARecomputeGathersNoWeights) {

@@ -2,14 +2,14 @@
 // The plan of a run: what it says of ranks and ties, and that ranks with different plans do not begin.
 #include <orthant/launch/pipeline_plan.hpp>
 
-#include <memory>
+#include <functional>
 
 #include <gtest/gtest.h>
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/stream/virtual_clock.hpp>
-#include <orthant/launch/parallelize.hpp>
 #include <orthant/tests/harness/run_ranks.hpp>
+#include <orthant/tests/launch/first_rank.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -32,39 +32,24 @@ TEST(PipelinePlan, TiesTheEndsOfALoopNothingOfAVAndEveryRankOfAMirror) {
 }
 
 TEST(PipelinePlan, RanksWithDifferentPlansDoNotBegin) {
-  orthant::tests::run_ranks(2, [](comm::Fabric& fabric) {
-    stream::VirtualClock scheduler;
-    const mesh::DeviceMesh mesh(fabric, scheduler, {.dp_shard = 2});
-    auto mine = plan_pipeline(config("zb_h1", 1, 4));
-    agree_on_plan(mine, mesh, std::chrono::seconds(30));
-    if (fabric.rank() == 1) std::swap(mine.training.ranks[0][2], mine.training.ranks[0][3]);
-    try {
+  const std::function<void(PipelinePlan&)> changes[] = {
+      [](PipelinePlan& plan) { std::swap(plan.training.ranks[0][2], plan.training.ranks[0][3]); },
+      [](PipelinePlan& plan) { plan.checkpoints[0].recompute.mlp = true; }};
+  for (const auto& change : changes)
+    orthant::tests::run_ranks(2, [&](comm::Fabric& fabric) {
+      stream::VirtualClock scheduler;
+      const mesh::DeviceMesh mesh(fabric, scheduler, {.dp_shard = 2});
+      auto mine = plan_pipeline(config("zb_h1", 1, 4));
       agree_on_plan(mine, mesh, std::chrono::seconds(30));
-      ADD_FAILURE() << "replicas on two plans";
-    } catch (const InternalError& error) {
-      EXPECT_NE(std::string(error.what()).find("the pipeline plan differs over control: ranks 1"), std::string::npos)
-          << error.what();
-    }
-  });
-}
-
-/// What the first rank submits in one step, on the virtual clock.
-std::vector<stream::TaskRecord> records_of_first_rank(const RunConfig& run, const PipelinePlan& plan) {
-  std::vector<stream::TaskRecord> records;
-  orthant::tests::run_ranks(run.mesh.pp * run.mesh.dp, [&](comm::Fabric& fabric) {
-    trace::Tracer tracer;
-    std::unique_ptr<ParallelModel> model;
-    stream::VirtualClock clock;
-    const RankContext context{.fabric = fabric,
-                              .scheduler = clock,
-                              .tracer = tracer,
-                              .compute = clock.add_stream("compute", stream::StreamKind::compute)};
-    mesh::DeviceMesh mesh(fabric, clock, run.mesh_shape(), plan.topology(false));
-    model = parallelize(run, plan, mesh, context, {});
-    static_cast<void>(model->submit_step(0, 1e-3));
-    if (fabric.rank() == 0) records.assign(clock.records().begin(), clock.records().end());
-  });
-  return records;
+      if (fabric.rank() == 1) change(mine);
+      try {
+        agree_on_plan(mine, mesh, std::chrono::seconds(30));
+        ADD_FAILURE() << "replicas on two plans";
+      } catch (const InternalError& error) {
+        EXPECT_NE(std::string(error.what()).find("the pipeline plan differs over control: ranks 1"), std::string::npos)
+            << error.what();
+      }
+    });
 }
 
 /// Gathers of block units that one rank's engine submits in one step; and how many the plan has.

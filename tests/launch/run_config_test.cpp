@@ -87,6 +87,8 @@ TEST(RunConfig, RefusesShardingThatContradictsItself) {
   refuses({"mesh.dp_shard=1", "fsdp.stage=0"}, "stage = 0 shards nothing");
   refuses({"train.freeze=[\"embedding\", \"head\", \"norms\", \"layers.0-7\"]"}, "every unit is frozen");
   refuses({"train.freeze=[\"layers.7-8\"]"}, "is not within layers.0-7");
+  refuses({"train.freeze_steps=3"}, "nothing is frozen");
+  refuses({"model.tie_embeddings=true", "optimizer.head.lr_scale=0.5"}, "use optimizer.embedding");
   refuses({"train.freeze=[1]"}, "an array of strings");
   refuses({"optimizer.moments=bf16", "train.precision=fp64"}, "optimizer.moments");
 }

@@ -12,9 +12,6 @@
 namespace orthant::model::kernels {
 namespace {
 
-// Rows whose weight gradients are added up before they meet those of other rows: fixes the order, whatever the threads.
-constexpr std::int64_t kRowsPerPartial = 32;
-
 template <class T>
 void forward_row(const T* x, const compute_t<T>* weight, T* y, std::int64_t dim, compute_t<T> rstd) {
   using C = compute_t<T>;

@@ -9,6 +9,10 @@ namespace orthant::model::kernels {
 
 // N rows  D hidden
 
+/// Rows whose weight gradients are added up, in a row of scratch, before they meet those of other rows: fixes the
+/// order, whatever the threads.
+inline constexpr std::int64_t kRowsPerPartial = 32;
+
 struct RmsNormResult {
   at::Tensor y;     ///< [N, D]
   at::Tensor rstd;  ///< [N] fp32 (fp64 for fp64): what backward needs
