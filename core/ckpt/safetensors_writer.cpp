@@ -14,7 +14,6 @@
 namespace orthant::ckpt {
 namespace {
 
-using Json = nlohmann::ordered_json;
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian and are written from memory");
 
 std::uint64_t bytes_of(const TensorSpec& tensor) {
@@ -36,7 +35,7 @@ void sort_for_file(std::vector<TensorSpec>& tensors) {
 }
 
 /// The file's first bytes: length, then JSON padded with blanks to a multiple of 8.
-std::string header_bytes(const Json& json, const std::filesystem::path& path) {
+std::string header_bytes(const nlohmann::ordered_json& json, const std::filesystem::path& path) {
   std::string text;
   try {
     text = json.dump();
@@ -55,7 +54,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
     : path_(path), file_(path, 0600, raise_as<CheckpointError>) {
   sort_for_file(tensors);
   metadata.emplace("format", "pt");
-  Json json{{"__metadata__", metadata}};
+  nlohmann::ordered_json json{{"__metadata__", metadata}};
   std::uint64_t offset = 0;
   for (const TensorSpec& tensor : tensors) {
     const bool fresh = places_.emplace(tensor.name, Place{offset, bytes_of(tensor)}).second;

@@ -2,15 +2,11 @@
 // liborthant_cuda.so: all that links CUDA and NCCL.
 #include <orthant/core/cuda/module.hpp>
 
-#include <orthant/core/base/error.hpp>
+#include <orthant/core/cuda/check.hpp>
 #include <orthant/core/cuda/real_driver.hpp>
 
 namespace orthant::cuda {
 namespace {
-
-void check(cudaError_t error, const char* call) {
-  if (error != cudaSuccess) throw InternalError(std::string(call) + ": " + cudaGetErrorString(error));
-}
 
 class CudaModule final : public Module {
  public:

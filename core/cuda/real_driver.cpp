@@ -8,16 +8,11 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/cuda/check.hpp>
 #include <orthant/core/cuda/launch_rank_sum.hpp>
 
 namespace orthant::cuda {
 namespace {
-
-void check(cudaError_t error, const char* call) {
-  if (error == cudaSuccess) return;
-  cudaGetLastError();  // else the next, innocent call reports it again
-  throw InternalError(std::string(call) + ": " + cudaGetErrorString(error));
-}
 
 cudaStream_t raw(DeviceStream stream) { return static_cast<cudaStream_t>(stream.raw); }
 cudaEvent_t raw(Event event) { return static_cast<cudaEvent_t>(event.raw); }

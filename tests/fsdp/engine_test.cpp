@@ -10,15 +10,13 @@
 #include <orthant/core/stream/cpu_scheduler.hpp>
 #include <orthant/tests/harness/plan/fake_group.hpp>
 #include <orthant/tests/harness/plan/layer_loop.hpp>
+#include <orthant/tests/harness/plan/residencies.hpp>
 #include <orthant/tests/harness/run_ranks.hpp>
 
 namespace orthant::fsdp {
 namespace {
 
 using train::Residency;
-
-constexpr train::Residencies kLayer{Residency::layer, Residency::layer};
-constexpr train::Residencies kChunk{};
 
 struct Case {
   int ranks = 1;

@@ -8,6 +8,7 @@
 #include <orthant/core/memory/counting_allocator.hpp>
 #include <orthant/core/stream/virtual_clock.hpp>
 #include <orthant/tests/harness/plan/fake_group.hpp>
+#include <orthant/tests/harness/plan/residencies.hpp>
 
 namespace orthant::fsdp {
 namespace {
@@ -16,10 +17,6 @@ using memory::StateBytes;
 using train::Residency;
 
 memory::CountingAllocator& allocator = memory::CountingAllocator::install();
-
-constexpr train::Residencies kChunk{};
-constexpr train::Residencies kLayer{Residency::layer, Residency::layer};
-constexpr train::Residencies kWeightsStay{Residency::chunk, Residency::layer};
 
 /// An embedding, blocks of uneven size, norms. frozen  the first block never trains.
 shard::ParameterTable table_of(std::int64_t width, bool frozen = false) {

@@ -10,8 +10,6 @@ namespace {
 
 using launch::RunConfig;
 
-constexpr Tolerance kFp64{1e-11, 1e-10};
-
 RunConfig with_sgd(RunConfig run, int steps, double lr) {
   run.train.steps = steps;
   run.train.grad_clip = 0;

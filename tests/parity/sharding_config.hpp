@@ -11,6 +11,8 @@
 
 namespace orthant::tests {
 
+inline constexpr Tolerance kFp64{1e-11, 1e-10};
+
 struct Ladder {
   const char* name;
   launch::FsdpConfig fsdp;

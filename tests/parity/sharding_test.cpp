@@ -11,8 +11,6 @@
 namespace orthant::tests {
 namespace {
 
-constexpr Tolerance kFp64{1e-11, 1e-10};
-
 const Trajectory& one_rank(const launch::RunConfig& run) {
   static std::map<std::pair<std::int64_t, bool>, Trajectory> made;
   auto& trajectory = made[{run.train.global_batch, run.model.tie_embeddings}];

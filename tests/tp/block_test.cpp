@@ -17,7 +17,7 @@ using model::LayerPass;
 
 constexpr model::RowShape kShape{.seq = 24, .batch = 2};
 
-model::ModelConfig config_for(int tp) {
+model::ModelConfig block_config(int tp) {
   return {.layers = 1, .hidden = 20, .heads = 2 * tp, .kv_heads = tp, .head_dim = 4, .ffn = 29, .vocab = 97};
 }
 
@@ -47,9 +47,9 @@ class BlockSubject final : public Subject {
   model::Block block_;
 };
 
-class HeadSubject final : public Subject {
+class NormedHeadSubject final : public Subject {
  public:
-  HeadSubject(const model::ModelConfig& config, model::LayerFactory& factory, model::Parameters parameters,
+  NormedHeadSubject(const model::ModelConfig& config, model::LayerFactory& factory, model::Parameters parameters,
               at::Tensor targets)
       : head_(config, factory, parameters, UnitId{model::UnitIds::norms(config)}, kShape),
         targets_(std::move(targets)) {}
@@ -68,7 +68,7 @@ class Blocks : public testing::TestWithParam<Cell> {};
 INSTANTIATE_TEST_SUITE_P(Cells, Blocks, testing::ValuesIn(all_cells()), name_of);
 
 TEST_P(Blocks, ShardedBlockEqualsTheDenseOneIncludingItsNorms) {
-  const auto config = config_for(GetParam().tp);
+  const auto config = block_config(GetParam().tp);
   expect_parity({.input = at::randn({kShape.rows(), config.hidden}, at::kDouble),
                  .output_grad = at::randn({kShape.rows(), config.hidden}, at::kDouble),
                  .input_part = {},
@@ -82,7 +82,7 @@ TEST_P(Blocks, ShardedBlockEqualsTheDenseOneIncludingItsNorms) {
 }
 
 TEST_P(Blocks, ShardedHeadEqualsTheDenseOneIncludingItsNorm) {
-  const auto config = config_for(GetParam().tp);
+  const auto config = block_config(GetParam().tp);
   expect_parity({.input = at::randn({kShape.rows(), config.hidden}, at::kDouble),
                  .output_grad = at::ones({}, at::kDouble),
                  .input_part = {},
@@ -91,7 +91,7 @@ TEST_P(Blocks, ShardedHeadEqualsTheDenseOneIncludingItsNorm) {
                  .make =
                      [&, targets = at::randint(-1, config.vocab, {kShape.rows()}, at::kLong)](
                          model::LayerFactory& factory, model::Parameters parameters) {
-                       return std::make_unique<HeadSubject>(config, factory, parameters, targets);
+                       return std::make_unique<NormedHeadSubject>(config, factory, parameters, targets);
                      }},
                 config, GetParam());
 }

@@ -20,19 +20,19 @@ using model::LayerPass;
 using stream::Segment;
 using Kind = Segment::Kind;
 
-constexpr UnitId kUnit{0};
-constexpr std::int64_t kRows = 64;
+constexpr UnitId kOnlyUnit{0};
+constexpr std::int64_t kOverlapRows = 64;
 
 /// One rank of `degree` with a column-parallel layer; the other ranks exist only as a number.
 struct OneRank {
   OneRank(stream::Scheduler& scheduler, int degree, const TpOptions& options)
       : group(comm::LocalFabric(std::make_shared<comm::LocalWorld>(degree), 0).make_collectives("tp", ranks(degree))),
         tasks(scheduler, *group) {
-    table.add_unit({.id = kUnit, .name = "unit", .regions = {}, .parameters = {}});
+    table.add_unit({.id = kOnlyUnit, .name = "unit", .regions = {}, .parameters = {}});
     ShardedFactory factory({.hidden = 32, .heads = 8, .kv_heads = 8, .vocab = 97}, {table, store}, tasks.lane(),
                            options);
     linear =
-        factory.linear({.role = model::LinearRole::column, .unit = kUnit, .in = 32, .parts = {{"up_proj.weight", 64}}});
+        factory.linear({.role = model::LinearRole::column, .unit = kOnlyUnit, .in = 32, .parts = {{"up_proj.weight", 64}}});
   }
 
   static std::vector<int> ranks(int degree) {
@@ -43,7 +43,7 @@ struct OneRank {
 
   Declaration declare(Phase phase) const {
     Declaration declared;
-    linear->declare(phase, kRows, declared);
+    linear->declare(phase, kOverlapRows, declared);
     return declared;
   }
 
@@ -121,17 +121,17 @@ TEST(ColumnParallelBackward, WritesTheWeightGradientBetweenPostAndWait) {
   stream::VirtualClock unused;
   OneRank rank(unused, 1, {});
   const auto grads = at::full({64 * 32}, std::numeric_limits<double>::quiet_NaN(), at::kFloat);
-  rank.store.bind(kUnit, at::ones({64 * 32}, at::kFloat), grads);
+  rank.store.bind(kOnlyUnit, at::ones({64 * 32}, at::kFloat), grads);
 
   Looking scope(grads);
   LayerPass pass;
   pass.scope = &scope;
-  auto output = rank.linear->forward(at::randn({kRows, 32}, at::kFloat).requires_grad_(), pass);
+  auto output = rank.linear->forward(at::randn({kOverlapRows, 32}, at::kFloat).requires_grad_(), pass);
   scope.waited.clear();
   scope.written_at_post.clear();
   scope.written_at_wait.clear();
   pass.posted = 0;
-  output.backward(at::ones({kRows, 64}, at::kFloat));
+  output.backward(at::ones({kOverlapRows, 64}, at::kFloat));
   EXPECT_EQ(scope.written_at_post, (std::vector<bool>{false, false}));
   EXPECT_EQ(scope.waited, (std::vector<int>{0, 1}));
   EXPECT_EQ(scope.written_at_wait, (std::vector<bool>{false, true}));
@@ -140,18 +140,18 @@ TEST(ColumnParallelBackward, WritesTheWeightGradientBetweenPostAndWait) {
 TEST(ShardedLayers, FailWhenTheyPostInAnotherOrderThanDeclared) {
   stream::CpuScheduler scheduler;
   OneRank rank(scheduler, 1, {});
-  rank.store.bind(kUnit, at::ones({64 * 32}, at::kFloat), at::ones({64 * 32}, at::kFloat));
+  rank.store.bind(kOnlyUnit, at::ones({64 * 32}, at::kFloat), at::ones({64 * 32}, at::kFloat));
   LayerPass pass;
   at::Tensor output;
   rank.tasks.run("F", pass, rank.declare(Phase::forward), [&] {
-    output = rank.linear->forward(at::randn({kRows, 32}, at::kFloat).requires_grad_(), pass);
+    output = rank.linear->forward(at::randn({kOverlapRows, 32}, at::kFloat).requires_grad_(), pass);
   });
   Declaration serial;  // what the layer would do without overlap
   stream::VirtualClock unused;
-  OneRank(unused, 1, {.overlap = false}).linear->declare(Phase::backward, kRows, serial);
+  OneRank(unused, 1, {.overlap = false}).linear->declare(Phase::backward, kOverlapRows, serial);
   EXPECT_THROW(rank.tasks.run("B", pass, serial,
                               [&] {
-                                output.backward(at::ones({kRows, 64}, at::kFloat));
+                                output.backward(at::ones({kOverlapRows, 64}, at::kFloat));
                               }),
                InternalError);
 }
@@ -165,13 +165,13 @@ TEST(ShardedLossHead, MakesNoGraphWhenItOnlyEvaluates) {
                          rank.tasks.lane(), {});
   const auto head = factory.loss_head(head_unit, "lm_head.weight");
   rank.store.bind(head_unit, at::randn({97 * 32}, at::kFloat), at::ones({97 * 32}, at::kFloat));
-  const auto x = at::randn({kRows, 32}, at::kFloat);
-  const auto targets = at::full({kRows}, 96, at::kLong);
+  const auto x = at::randn({kOverlapRows, 32}, at::kFloat);
+  const auto targets = at::full({kOverlapRows}, 96, at::kLong);
   const auto loss = [&](bool training) {
     LayerPass pass;
     pass.training = training;
     Declaration declared;
-    head->declare(Phase::forward, kRows, declared);
+    head->declare(Phase::forward, kOverlapRows, declared);
     at::Tensor value;
     rank.tasks.run("F", pass, declared, [&] { value = head->forward(x.detach().requires_grad_(), targets, pass); });
     return value;

@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Segment::Kind;
 
-struct Fixture {
+struct GraphFixture {
   TaskGraph graph;
   StreamId compute = graph.add_stream("compute", StreamKind::compute);
   StreamId tp = graph.add_stream("tp", StreamKind::request);
@@ -27,7 +27,7 @@ struct Fixture {
 };
 
 TEST(TaskGraph, WaitsForThePredecessorOnTheStreamAndForClaims) {
-  Fixture f;
+  GraphFixture f;
   const Content content = content_of("x");
   Task write{.name = "write", .stream = f.tp, .writes = {{f.buffer, content}}};
   Task other{.name = "other", .stream = f.compute};
@@ -40,7 +40,7 @@ TEST(TaskGraph, WaitsForThePredecessorOnTheStreamAndForClaims) {
 }
 
 TEST(TaskGraph, AcceptsSegmentsThatPostAndWaitOnceEach) {
-  Fixture f;
+  GraphFixture f;
   const auto record = f.graph.admit(f.with_segments(
       {{Kind::compute, 1, -1}, {Kind::post, 1, 0}, {Kind::post, 1, 1}, {Kind::wait, 0, 1}, {Kind::wait, 0, 0}}, 2));
   ASSERT_EQ(record.nested.size(), 2u);
@@ -57,13 +57,13 @@ TEST(TaskGraph, RejectsSegmentsThatWouldHangOrLeaveAnOperationOpen) {
       {{Kind::post, 1, 0}, {Kind::post, 1, 1}, {Kind::wait, 0, 0}, {Kind::wait, 0, 0}},  // waits twice
       {{Kind::post, 1, 0}, {Kind::post, 1, 1}, {Kind::wait, 0, 0}, {Kind::wait, 0, 1}, {Kind::post, 1, 2}},
   };
-  Fixture f;
+  GraphFixture f;
   for (const auto& segments : wrong) EXPECT_THROW(f.graph.admit(f.with_segments(segments, 2)), InternalError);
   EXPECT_EQ(f.graph.size(), 0);
 }
 
 TEST(TaskGraph, RejectsTasksThatDoNotSuitTheirStream) {
-  Fixture f;
+  GraphFixture f;
   Task nowhere{.name = "x", .stream = StreamId{9}};
   EXPECT_THROW(f.graph.admit(nowhere), InternalError);
   Task body{.name = "x", .stream = f.tp, .body = [](TaskScope&) {}};
