@@ -11,6 +11,8 @@
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/comm/round_plan.hpp>
+#include <orthant/core/model/kernels/product.hpp>
+#include <orthant/core/model/tensor_span.hpp>
 #include <orthant/dp/memory.hpp>
 #include <orthant/fsdp/memory.hpp>
 #include <orthant/launch/activation_walk.hpp>
@@ -115,6 +117,8 @@ RankMemory plan_rank(const RunConfig& run, const PipelinePlan& plan, const Decla
   memory.messages = walked.messages;
   memory.scratch = collective_scratch(run, rank.table, shape);
   memory.slack = memory.activations / 64;  // of what comes and goes, so much lies between blocks
+  if (model::kernels::widens(model::scalar_type(run.train.precision)))
+    memory.slack += model::kernels::widening_scratch_bytes();
   return memory;
 }
 

@@ -103,12 +103,9 @@ std::int64_t peak_resident_bytes() {
 
 std::vector<MeasuredMemory> gather_measured(const MeasuredMemory& mine, comm::Collectives& control,
                                             std::chrono::milliseconds timeout) {
-  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(control.size()));
-  const std::int64_t numbers[] = {mine.in_tensors, mine.resident};
-  control.all_gather({numbers, 2, DType::i64}, {all.data(), static_cast<std::int64_t>(all.size()), DType::i64})
-      .wait(timeout);
-  std::vector<MeasuredMemory> measured;
-  for (std::size_t i = 0; i < all.size(); i += 2) measured.push_back({all[i], all[i + 1]});
+  std::vector<MeasuredMemory> measured(static_cast<std::size_t>(control.size()));
+  const auto bytes = static_cast<std::int64_t>(sizeof(MeasuredMemory));
+  control.all_gather({&mine, bytes, DType::u8}, {measured.data(), bytes * control.size(), DType::u8}).wait(timeout);
   return measured;
 }
 
@@ -141,7 +138,8 @@ ordered_json measured_json(const RunConfig& run, const MemoryPlan& memory,
     json.push_back({{"rank", rank},
                     {"predicted", memory.at(at.pp, at.tp).in_tensors()},
                     {"measured", found.in_tensors},
-                    {"resident", found.resident}});
+                    {"resident", found.resident},
+                    {"resident_empty", found.resident_empty}});
   }
   return json;
 }

@@ -23,8 +23,9 @@ void require_fit(const MemoryPlan& memory, const MemoryLimit& limit);
 
 /// What one rank has measured.
 struct MeasuredMemory {
-  std::int64_t in_tensors = 0;  ///< peak
-  std::int64_t resident = 0;    ///< peak of the process
+  std::int64_t in_tensors = 0;      ///< peak
+  std::int64_t resident = 0;        ///< peak of the process
+  std::int64_t resident_empty = 0;  ///< that peak before the model was made
 };
 
 /// Of this process, so far.

@@ -147,6 +147,7 @@ class RankRun {
     require_fit(memory, limit);
     auto& allocator = memory::CountingAllocator::install();
     allocator.reset_peak();
+    const auto resident_empty = peak_resident_bytes();
     model_ = parallelize(run_, plan, *mesh_, context_, data_.reader(mesh_->dp_rank()));
     if (!arguments.load_weights.empty()) load_weights(*model_, arguments.load_weights);
 
@@ -170,7 +171,8 @@ class RankRun {
                                          .save_gradients = arguments.save_gradients,
                                          .folder = writer,
                                          .reports = first});
-    const auto measured = gather_measured({allocator.peak_bytes(), peak_resident_bytes()}, control, context_.timeout);
+    const auto measured = gather_measured({allocator.peak_bytes(), peak_resident_bytes(), resident_empty}, control,
+                                          context_.timeout);
 
     write_trace(*model_, writer);
     const auto profile = profile_json(*model_, plan, message_us);

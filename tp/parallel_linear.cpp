@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/tp/parallel_linear.hpp>
 
-#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <orthant/core/model/kept.hpp>
+#include <orthant/core/model/kernels/product.hpp>
 #include <orthant/core/model/kernels/weight_grad.hpp>
 
 namespace orthant::tp {
@@ -37,18 +37,18 @@ void ParallelLinear::accumulate(const at::Tensor& dy_TE, const at::Tensor& x_TF)
 }
 
 at::Tensor ColumnParallel::product(const at::Tensor& x_NF, LayerPass& pass) {
-  return at::mm(exchange_.gather(x_NF, pass).wait(pass), weight_.weight.t());
+  return model::kernels::product(exchange_.gather(x_NF, pass).wait(pass), weight_.weight.t());
 }
 
 at::Tensor ColumnParallel::backward(const at::Tensor& dy_TE, const at::Tensor& x_NF, LayerPass& pass) {
   if (pass.split) {
     pass.weight_gradient(
         [this, dy_TE, x_NF](LayerPass& later) { accumulate(dy_TE, exchange_.gather(x_NF, later).wait(later)); });
-    return exchange_.sum(at::mm(dy_TE, weight_.weight), pass).wait(pass);
+    return exchange_.sum(model::kernels::product(dy_TE, weight_.weight), pass).wait(pass);
   }
   // The gather runs during the first product, the sum during the second.
   auto x_TF = exchange_.gather(x_NF, pass);
-  auto dx_NF = exchange_.sum(at::mm(dy_TE, weight_.weight), pass);
+  auto dx_NF = exchange_.sum(model::kernels::product(dy_TE, weight_.weight), pass);
   accumulate(dy_TE, x_TF.wait(pass));
   return dx_NF.wait(pass);
 }
@@ -79,12 +79,12 @@ void ColumnParallel::declare(Phase phase, std::int64_t rows, model::Declaration&
 }
 
 at::Tensor RowParallel::product(const at::Tensor& x_TF, LayerPass& pass) {
-  return exchange_.sum(at::mm(x_TF, weight_.weight.t()), pass).wait(pass);
+  return exchange_.sum(model::kernels::product(x_TF, weight_.weight.t()), pass).wait(pass);
 }
 
 at::Tensor RowParallel::backward(const at::Tensor& dy_NE, const at::Tensor& x_TF, LayerPass& pass) {
   const auto dy_TE = exchange_.gather(dy_NE, pass).wait(pass);
-  auto dx_TF = at::mm(dy_TE, weight_.weight);
+  auto dx_TF = model::kernels::product(dy_TE, weight_.weight);
   pass.weight_gradient([this, dy_TE, x_TF](LayerPass&) { accumulate(dy_TE, x_TF); });
   return dx_TF;
 }

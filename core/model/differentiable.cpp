@@ -2,10 +2,10 @@
 #include <orthant/core/model/differentiable.hpp>
 
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <orthant/core/model/kept.hpp>
+#include <orthant/core/model/kernels/product.hpp>
 #include <orthant/core/model/kernels/rms_norm.hpp>
 #include <orthant/core/model/kernels/swiglu.hpp>
 #include <orthant/core/model/kernels/weight_grad.hpp>
@@ -40,12 +40,12 @@ struct LinearFunction : Function<LinearFunction> {
     ctx->save_for_backward({x});
     ctx->saved_data["weight"] = keep(weight);
     ctx->saved_data["pass"] = keep(pass);
-    return at::mm(x, weight.weight.t());
+    return kernels::product(x, weight.weight.t());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     auto& weight = kept<Parameter>(ctx, "weight");
     auto dy = grads[0].contiguous();
-    auto dx = at::mm(dy, weight.weight);
+    auto dx = kernels::product(dy, weight.weight);
     if (!weight.trains) return {dx, {}, {}};
     // Detached: while it waits for W it would hold the graph below it, the layer's input and its gradient.
     kept<LayerPass>(ctx, "pass").weight_gradient([&weight, dy, x = ctx->get_saved_variables()[0].detach()](LayerPass&) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/model/kernels/product.hpp>
 #include <orthant/core/model/kernels/rms_norm.hpp>
 #include <orthant/core/shard/placement.hpp>
 
@@ -60,7 +61,10 @@ struct Sizes {
   /// The rows of all ranks, where they must be gathered.
   std::int64_t gathered() const { return s.gathers_rows ? td() : 0; }
   /// A weight gradient before it is added to the buffer, where it is made in another type than the buffer's.
-  std::int64_t weight_grad(std::int64_t out, std::int64_t in) const { return element == wide ? 0 : out * in * element; }
+  std::int64_t weight_grad(std::int64_t out, std::int64_t in) const {
+    const bool in_place = element == wide || model::kernels::widens(at::kBFloat16);
+    return in_place ? 0 : out * in * element;
+  }
 
   const ActivationShape& s;
   std::int64_t element;

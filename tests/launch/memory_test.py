@@ -29,15 +29,22 @@ CONFIGS = [
 ]
 
 
+HUNDRED_MILLION = {"model": {"layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12, "ffn": 2048, "vocab": 8192},
+                   "train": {"steps": 2, "global_batch": 2, "micro_batch": 1, "seq_len": 64}}
+
+
 class Memory(LaunchTest):
     def write(self, *changes):
         return self.write_config(MODEL, *changes)
 
+    def measured(self, config, mesh):
+        self.train(config, mesh)
+        return json.loads((self.run_folder() / "summary.json").read_text())["memory"]
+
     def test_predicted_is_within_a_tenth_of_measured_and_hardly_ever_under(self):
         for fsdp, checkpointing, mesh, changes in CONFIGS:
             config = self.write({"fsdp": fsdp, "train": {"checkpoint_activations": checkpointing}}, changes)
-            self.train(config, mesh)
-            ranks = json.loads((self.run_folder() / "summary.json").read_text())["memory"]
+            ranks = self.measured(config, mesh)
             self.assertEqual(len(ranks), mesh[0] * mesh[1] * mesh[2])
             for rank in ranks:
                 with self.subTest(fsdp=fsdp, checkpointing=checkpointing, mesh=mesh, rank=rank["rank"]):
@@ -47,6 +54,15 @@ class Memory(LaunchTest):
                     self.assertGreater(ratio, 0.97)
                     self.assertLess(ratio, 1.10)
                     self.assertGreater(rank["resident"], rank["measured"])
+
+    def test_a_process_takes_hardly_more_than_its_tensors(self):
+        for fsdp in ({"stage": 0}, {"stage": 3, "residency": "layer"}):
+            for rank in self.measured(self.write_config(HUNDRED_MILLION, {"fsdp": fsdp}), (1, 2, 1)):
+                with self.subTest(fsdp=fsdp, rank=rank["rank"]):
+                    ratio = rank["resident"] / (rank["resident_empty"] + rank["measured"])
+                    print(f"{fsdp} rank {rank['rank']}: {rank['resident']} resident, {rank['resident_empty']} of it before the model, "
+                          f"{rank['measured']} in tensors, {100 * (ratio - 1):+.1f} %")
+                    self.assertLess(ratio, 1.10)
 
     def test_the_plan_is_printed_and_written_and_the_peak_is_told_at_the_end(self):
         config = self.write()

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <orthant/core/model/kernels/causal_softmax.hpp>
 #include <orthant/core/model/kernels/expect.hpp>
 #include <orthant/core/model/kernels/head_layout.hpp>
+#include <orthant/core/model/kernels/product.hpp>
 
 namespace orthant::model::kernels {
 namespace {
@@ -42,10 +42,10 @@ AttentionResult attention_forward(const at::Tensor& qkv, const AttentionShape& s
   out.q = split_heads(qkv, columns.q, shape, &rotary);
   out.k = split_heads(qkv, columns.k, shape, &rotary);
   out.v = split_heads(qkv, columns.v, shape, nullptr);
-  out.probabilities = at::bmm(out.q, transposed(out.k));  // [M, Q, S], scores until the next line
+  out.probabilities = batched_product(out.q, transposed(out.k));  // [M, Q, S], scores until the next line
   causal_softmax_(out.probabilities, score_scale(shape));
   out.context = at::empty({shape.seq * shape.batch, shape.heads * shape.head_dim}, qkv.options());
-  merge_heads(at::bmm(out.probabilities, out.v), columns.q, shape, nullptr, out.context);
+  merge_heads(batched_product(out.probabilities, out.v), columns.q, shape, nullptr, out.context);
   return out;
 }
 
@@ -54,12 +54,12 @@ at::Tensor attention_backward(const at::Tensor& dcontext, const AttentionSaved& 
   const auto columns = fused_columns(shape);
   expect(dcontext, "dcontext", saved.q.scalar_type(), {shape.seq * shape.batch, shape.heads * shape.head_dim});
   const auto dout_MQK = split_heads(dcontext, columns.q, shape, nullptr);
-  auto dscores_MQS = at::bmm(dout_MQK, transposed(saved.v));
+  auto dscores_MQS = batched_product(dout_MQK, transposed(saved.v));
   causal_softmax_backward_(dscores_MQS, saved.probabilities, score_scale(shape));
   auto dqkv = at::empty({shape.seq * shape.batch, columns.count}, dcontext.options());
-  merge_heads(at::bmm(dscores_MQS, saved.k), columns.q, shape, &rotary, dqkv);
-  merge_heads(at::bmm(transposed(dscores_MQS), saved.q), columns.k, shape, &rotary, dqkv);
-  merge_heads(at::bmm(transposed(saved.probabilities), dout_MQK), columns.v, shape, nullptr, dqkv);
+  merge_heads(batched_product(dscores_MQS, saved.k), columns.q, shape, &rotary, dqkv);
+  merge_heads(batched_product(transposed(dscores_MQS), saved.q), columns.k, shape, &rotary, dqkv);
+  merge_heads(batched_product(transposed(saved.probabilities), dout_MQK), columns.v, shape, nullptr, dqkv);
   return dqkv;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/mm.h>
 #include <orthant/core/model/kernels/composed.hpp>
 #include <orthant/core/model/kernels/expect.hpp>
+#include <orthant/core/model/kernels/product.hpp>
 #include <orthant/core/model/kernels/simd.hpp>
 
 namespace orthant::model::kernels {
@@ -33,6 +34,8 @@ void accumulate_weight_grad(const at::Tensor& grad, const at::Tensor& dy, const 
   if (grad.numel() == 0) return;
   if (dy.size(0) == 0) {
     if (mode == Accumulate::overwrite) grad.zero_();
+  } else if (widens(type, dy.device().type())) {
+    widened_product(grad, dy.t(), x, mode);
   } else if (type == at::kBFloat16) {
     accumulate_bf16(grad, at::mm(dy.t(), x), mode);
   } else {
