@@ -10,6 +10,7 @@
 #include <orthant/core/base/atomic_file.hpp>
 #include <orthant/core/base/error.hpp>
 #include <orthant/launch/bench_fsdp_command.hpp>
+#include <orthant/launch/bench_tp_command.hpp>
 #include <orthant/launch/emulation.hpp>
 #include <orthant/launch/quiet_run.hpp>
 #include <orthant/launch/schedule_options.hpp>
@@ -122,6 +123,7 @@ void add_bench_command(CLI::App& app, int& code) {
   command->add_option("--svg", arguments->svg, "write predicted and measured timeline to this file");
   command->callback([arguments, &code] { code = bench_pipeline(*arguments); });
   add_bench_fsdp_command(*bench, code);
+  add_bench_tp_command(*bench, code);
 }
 
 }  // namespace orthant::launch

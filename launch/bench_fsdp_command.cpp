@@ -150,7 +150,7 @@ int bench_fsdp(const FsdpArguments& arguments) {
     });
     if (fabric.rank() != 0) return;
     if (!arguments.svg.empty()) write_svg(bench, arguments.svg);
-    (arguments.json ? print_json : print_table)(arguments, bench, fabric.size());
+    arguments.json ? print_json(arguments, bench, fabric.size()) : print_table(arguments, bench, fabric.size());
     code = report_quietness(bench.quietness);
   });
   return code;

@@ -10,6 +10,7 @@
 #include <orthant/launch/frozen_units.hpp>
 #include <orthant/launch/pipeline_plan.hpp>
 #include <orthant/pipeline/generate/catalog.hpp>
+#include <orthant/tp/sharded_factory.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -19,17 +20,19 @@ using config::ConfigReader;
 void check_divisions(ConfigReader& in, const RunConfig& run) {
   const auto& m = run.model;
   const auto tp = run.mesh.tp;
-  const auto must_divide = [&](const char* name, std::int64_t size) {
-    if (size % tp != 0) {
-      in.reject("mesh.tp",
-                fmt::format("{} = {} is not divisible by tp = {}; use tp in {}", name, size, tp,
-                            legal_degrees({m.heads, m.kv_heads, m.ffn}, m.heads)),
-                {"model.heads", "model.kv_heads", "model.ffn", "model.hidden"});
-    }
+  const auto is_legal = [&m](int degree) {
+    return tp::cuts_heads(m.heads, m.kv_heads, degree) && m.ffn % degree == 0;
   };
-  must_divide("heads", m.heads);
-  if (m.kv_heads != m.heads) must_divide("kv_heads", m.kv_heads);
-  must_divide("ffn", m.ffn);
+  const auto reject = [&](const std::string& what) {
+    in.reject("mesh.tp", fmt::format("{} tp = {}; use tp in {}", what, tp, legal_degrees(m.heads, is_legal)),
+              {"model.heads", "model.kv_heads", "model.ffn", "model.hidden"});
+  };
+  if (m.heads % tp != 0) {
+    reject(fmt::format("heads = {} is not divisible by", m.heads));
+  } else if (!tp::cuts_heads(m.heads, m.kv_heads, tp)) {
+    reject(fmt::format("kv_heads = {} is neither divisible by nor a divisor of", m.kv_heads));
+  }
+  if (m.ffn % tp != 0) reject(fmt::format("ffn = {} is not divisible by", m.ffn));
   if (run.sequence_parallel && run.train.seq_len % tp != 0) {
     in.reject("train.seq_len",
               fmt::format("seq_len = {} is not divisible by tp = {}, as sequence parallelism needs; use a multiple of "
@@ -53,11 +56,10 @@ void check_frozen(ConfigReader& in, const RunConfig& run) {
 
 }  // namespace
 
-std::string legal_degrees(std::initializer_list<std::int64_t> sizes, std::int64_t most) {
-  std::vector<std::int64_t> degrees;
-  for (std::int64_t degree = 1; degree <= most; ++degree) {
-    if (std::all_of(sizes.begin(), sizes.end(), [&](auto size) { return size % degree == 0; }))
-      degrees.push_back(degree);
+std::string legal_degrees(std::int64_t most, const std::function<bool(int degree)>& is_legal) {
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= most; ++degree) {
+    if (is_legal(degree)) degrees.push_back(degree);
   }
   return fmt::format("{{{}}}", fmt::join(degrees, ", "));
 }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
+#include <functional>
 #include <string>
 
 #include <orthant/core/config/reader.hpp>
@@ -12,8 +12,8 @@
 
 namespace orthant::launch {
 
-/// "{1, 2, 4}": every degree up to `most` that divides all of `sizes`.
-std::string legal_degrees(std::initializer_list<std::int64_t> sizes, std::int64_t most);
+/// "{1, 2, 4}": every degree up to `most` that is legal.
+std::string legal_degrees(std::int64_t most, const std::function<bool(int degree)>& is_legal);
 /// A name of the catalog, "auto" or "file:PATH".
 bool is_known_schedule(const std::string& schedule);
 

@@ -30,6 +30,10 @@ void read_model(ConfigReader& in, model::ModelConfig& m, std::int64_t vocab_of_d
   m.norm_eps = in.number("model.norm_eps", m.norm_eps, {.min = 0.0, .max = 1.0});
   m.init_std = in.number("model.init_std", m.init_std, {.min = 0.0, .max = 10.0});
   m.tie_embeddings = in.boolean("model.tie_embeddings", m.tie_embeddings);
+  m.dropout = in.number("model.dropout", m.dropout, {.min = 0.0, .max = 0.99});
+  m.z_loss = in.number("train.z_loss", m.z_loss, {.min = 0.0, .max = 1e6});
+  m.loss_rows = in.integer("train.loss_rows", m.loss_rows, {.min = 0, .max = kMany});
+  m.qk_norm = in.boolean("model.qk_norm", m.qk_norm);
 
   m.vocab = vocab != 0 ? vocab : vocab_of_data;
   in.settle("model.vocab", m.vocab);
@@ -41,7 +45,7 @@ void read_model(ConfigReader& in, model::ModelConfig& m, std::int64_t vocab_of_d
   if (m.heads % m.kv_heads != 0) {
     in.reject("model.kv_heads",
               fmt::format("heads = {} is not divisible by kv_heads = {}; use kv_heads in {}", m.heads, m.kv_heads,
-                          legal_degrees({m.heads}, m.heads)),
+                          legal_degrees(m.heads, [&m](int count) { return m.heads % count == 0; })),
               {"model.heads"});
   }
   if (!in.is_set("model.head_dim") && m.hidden % m.heads != 0) {
@@ -288,6 +292,9 @@ void read_tables(ConfigReader& in, RunConfig& run, int world, std::int64_t vocab
   read_fsdp(in, run.fsdp, run.train.precision);
   read_dp_shard(in, run);
   run.sequence_parallel = in.boolean("tp.sequence_parallel", true);
+  run.keep_gathered = in.boolean("tp.keep_gathered", run.keep_gathered);
+  run.gather_pieces = static_cast<int>(in.integer("tp.gather_pieces", run.gather_pieces, {.min = 1, .max = 256}));
+  run.check_replicas_every = in.integer("tp.check_replicas_every", run.check_replicas_every, {.min = 0, .max = kMany});
   read_pipeline(in, run.pipeline);
   run.bucket_bytes = in.integer("dp.bucket_mib", 25, {.min = 1, .max = 1 << 16}) << 20;
   read_optimizer(in, run);
@@ -296,7 +303,7 @@ void read_tables(ConfigReader& in, RunConfig& run, int world, std::int64_t vocab
   run.data.shuffle = in.boolean("data.shuffle", true);
   run.trace.first_step = in.integer("trace.first_step", 2, {.min = 0, .max = kMany});
   run.trace.steps = in.integer("trace.steps", 3, {.min = 0, .max = 1000});
-  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill", "infinity"});
+  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill", "infinity", "diverge"});
   run.fault.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = 0, .max = 1 << 20}));
   run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
   read_device(in, run);

@@ -47,7 +47,7 @@ DeclaredRank declare(const RunConfig& run, const PipelinePlan& plan, mesh::Coord
   model::ParameterStore store;
   const model::Parameters parameters{rank.table, store};
   Seat seat(at.tp, run.mesh.tp);
-  tp::ShardedFactory factory(run.model, parameters, {&seat, {}}, {.sequence_parallel = run.sequence_parallel});
+  tp::ShardedFactory factory(run.model, parameters, {&seat, {}}, tp_options(run));
   auto spec = rank_spec(run, plan, at);
   spec.rows.seq = 2;  // the table of rotations need not be made for this
   const step::LlamaProgram program(spec, factory, parameters, {});
@@ -101,7 +101,8 @@ RankMemory plan_rank(const RunConfig& run, const PipelinePlan& plan, const Decla
                                                         .precision = run.train.precision,
                                                         .tp = run.mesh.tp,
                                                         .tp_rank = at.tp,
-                                                        .sequence_parallel = run.sequence_parallel});
+                                                        .sequence_parallel = run.sequence_parallel,
+                                                        .keep_gathered = run.keep_gathered});
   const auto walked = walk_activations({.schedule = plan.training,
                                         .pp_rank = at.pp,
                                         .stages = rank.stages,

@@ -23,10 +23,12 @@ step::RankSpec rank_spec(const RunConfig& run, const PipelinePlan& plan, const m
           .stages = plan.stages_of(pp),
           .microbatches = static_cast<int>(run.microbatches()),
           .precision = run.train.precision,
-          .counts_replicated = at.tp == 0,
           .tied_apart = run.model.tie_embeddings && plan.ends_apart(),
           .mirrored = mirror >= 0,
           .counts_mirrored = mirror < 0 || pp < mirror,
+          .seed = run.train.seed,
+          .first_sample = [&run, dp = run.mesh_shape().dp_of(at)](
+                              MicrobatchId microbatch) { return run.first_sample(dp, microbatch); },
           .policies = [&run](shard::UnitKind kind, std::int64_t block) { return run.unit_policy(kind, block); },
           .checkpoint = plan.checkpoints[static_cast<std::size_t>(pp)]};
 }
@@ -41,6 +43,13 @@ fsdp::Options fsdp_options(const RunConfig& run) {
           .keeps_weights = run.fsdp.stage < 3,
           .wire = run.fsdp.reduce_dtype,
           .moments = run.moments};
+}
+
+tp::TpOptions tp_options(const RunConfig& run) {
+  return {.sequence_parallel = run.sequence_parallel,
+          .keep_gathered = run.keep_gathered,
+          .gather_pieces = run.gather_pieces,
+          .element_bytes = static_cast<std::int64_t>(size_of(run.train.precision))};
 }
 
 namespace {
@@ -125,7 +134,7 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
   // tp: shapes shrink along the tensor axis.
   parts->factory =
       std::make_unique<tp::ShardedFactory>(run.model, model::Parameters{parts->table, parts->store}, mesh.tp(),
-                                           tp::TpOptions{.sequence_parallel = run.sequence_parallel});
+                                           tp_options(run));
   // pp: this rank's layers only.
   parts->program =
       std::make_unique<step::LlamaProgram>(rank_spec(run, plan, mesh.coordinate()), *parts->factory,
@@ -145,6 +154,7 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
   parts->tail = std::make_unique<step::StepTail>(context.scheduler,
                                                  step::TailLanes{.compute = context.compute,
                                                                  .tp = mesh.tp(),
+                                                                 .tp_share = mesh.tp_share(),
                                                                  .tie = mesh.tie(),
                                                                  .stage = mesh.stage(),
                                                                  .pp = mesh.pp(),

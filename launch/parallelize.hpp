@@ -7,6 +7,7 @@
 #include <orthant/dp/engine.hpp>
 #include <orthant/fsdp/engine.hpp>
 #include <orthant/launch/parallel_model.hpp>
+#include <orthant/tp/tp_options.hpp>
 
 namespace orthant::launch {
 
@@ -17,6 +18,7 @@ step::RankSpec rank_spec(const RunConfig& run, const PipelinePlan& plan, const m
 dp::Options dp_options(const RunConfig& run);
 /// stages 1 to 3
 fsdp::Options fsdp_options(const RunConfig& run);
+tp::TpOptions tp_options(const RunConfig& run);
 
 /// Composes this rank's part of the model: layers sharded over tp, a stage of them over pp, parameters over dp. Initial
 /// weights depend on the seed and on global names only. Allocates. Collective: all ranks agree on whether

@@ -78,7 +78,7 @@ struct PipelineConfig {
 
 /// A fault to inject, for drills and tests; announced in the log.
 struct FaultConfig {
-  std::string kind = "none";  ///< none, throw, kill, infinity (in the gradients)
+  std::string kind = "none";  ///< none, throw, kill, infinity (in the gradients), diverge (of a replicated weight)
   int rank = 0;
   std::int64_t step = 1;  ///< counted from 1, as in progress and metrics
 };
@@ -106,7 +106,10 @@ struct RunConfig {
   MeshConfig mesh;
   TrainConfig train;
   FsdpConfig fsdp;
-  bool sequence_parallel = true;  ///< [tp]; no effect with tp = 1
+  bool sequence_parallel = true;            ///< [tp]; no effect with tp = 1
+  bool keep_gathered = false;               ///< [tp] as TpOptions
+  int gather_pieces = 1;                    ///< [tp] as TpOptions
+  std::int64_t check_replicas_every = 100;  ///< [tp] steps between comparisons of what ranks hold alike; 0: never
   PipelineConfig pipeline;
   std::int64_t bucket_bytes = 25 << 20;  ///< [dp]
   optim::OptimizerOptions optimizer;
@@ -125,6 +128,10 @@ struct RunConfig {
   std::string resolved;  ///< TOML
 
   std::int64_t microbatches() const { return train.global_batch / (mesh.dp * train.micro_batch); }
+  /// Number of a micro-batch's first sample among those of a global batch: data-parallel rank r has the r-th contiguous share.
+  std::int64_t first_sample(int dp_rank, MicrobatchId microbatch) const {
+    return dp_rank * (train.global_batch / mesh.dp) + microbatch.value * train.micro_batch;
+  }
   /// What takes turns in two buffers.
   train::Residencies residencies() const;
   mesh::MeshShape mesh_shape() const;

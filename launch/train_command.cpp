@@ -44,13 +44,11 @@ class RunData {
 
   std::int64_t validation_batches() const { return validation_ ? validation_->batches(run_.train.global_batch) : 0; }
 
-  /// Data-parallel rank r takes the r-th contiguous share of a global batch.
   step::BatchReader reader(int dp_rank) const {
     return [this, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
                            std::int64_t* targets) {
-      const auto count = run_.train.micro_batch;
-      const auto first = dp_rank * (run_.train.global_batch / run_.mesh.dp) + microbatch.value * count;
-      const data::BatchView out{.count = count, .inputs = inputs, .targets = targets};
+      const auto first = run_.first_sample(dp_rank, microbatch);
+      const data::BatchView out{.count = run_.train.micro_batch, .inputs = inputs, .targets = targets};
       if (input.training) {
         train_.microbatch(input.step, first, out);
       } else {

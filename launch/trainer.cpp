@@ -10,6 +10,7 @@
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/launch/memory_report.hpp>
+#include <orthant/launch/replica_check.hpp>
 #include <orthant/launch/weights.hpp>
 
 namespace orthant::launch {
@@ -138,8 +139,15 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
     const bool last = step + 1 == run.train.steps || stopped;
     const bool due = run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0;
     const bool saves = step == 0 && !options.save_gradients.empty();
-    if (last || due || saves) model.settle();
+    const bool compares = run.check_replicas_every > 0 && (last || (step + 1) % run.check_replicas_every == 0);
+    if (last || due || saves || compares) model.settle();
     if (!model.is_open()) take();
+    if (compares) {
+      model.drain();
+      if (run.fault.kind == "diverge" && run.fault.rank == model.mesh().rank() && step + 1 >= run.fault.step)
+        make_replicas_differ(model);
+      check_replicas(model);
+    }
     if (saves) {
       model.drain();
       save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens),

@@ -24,6 +24,16 @@ std::vector<std::vector<int>> stage_groups(const MeshShape& shape) {
   return groups;
 }
 
+/// Ranks count tp innermost.
+std::vector<std::vector<int>> share_groups(const MeshShape& shape) {
+  std::vector<std::vector<int>> groups;
+  for (int rank = 0; rank < shape.size(); ++rank) {
+    if (rank % shape.tp_share == 0) groups.emplace_back();
+    groups.back().push_back(rank);
+  }
+  return groups;
+}
+
 }  // namespace
 
 DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const MeshShape& shape,
@@ -39,6 +49,7 @@ DeviceMesh::DeviceMesh(comm::Fabric& fabric, stream::Scheduler& scheduler, const
   stage_ = make_lane("stage", stage_groups(shape));
   pp_ = make_lane("pp", shape.groups(Axis::pp));
   tp_ = make_lane("tp", shape.groups(Axis::tp));
+  if (shape.tp_share > 1 && shape.tp_share < shape.tp) tp_share_ = make_lane("tp_share", share_groups(shape));
   dp_gather_ = make_lane("dp_gather", shape.groups(Axis::dp_shard));
   dp_reduce_ = make_lane("dp_reduce", shape.groups(Axis::dp_shard));
   if (shape.dp_replicate > 1) dp_replica_ = make_lane("dp_replica", shape.groups(Axis::dp_replicate));

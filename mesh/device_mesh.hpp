@@ -34,6 +34,8 @@ class DeviceMesh {
   std::string text() const;
 
   comm::Lane tp() const { return tp_; }
+  /// Neighbours along tp that hold the same key/value heads; null where each has its own, or all have the same.
+  comm::Lane tp_share() const { return tp_share_; }
   /// Weights over the shard group: the whole dp axis, unless sharding is hybrid.
   comm::Lane dp_gather() const { return dp_gather_; }
   /// Gradients over the shard group; apart from dp_gather, so that gathers and reductions overlap.
@@ -69,7 +71,7 @@ class DeviceMesh {
   Coordinate coordinate_;
   std::vector<std::unique_ptr<comm::Collectives>> communicators_;
   std::vector<std::unique_ptr<comm::Channel>> channels_;
-  comm::Lane tp_, dp_gather_, dp_reduce_, dp_replica_, tie_, stage_, pp_, control_;
+  comm::Lane tp_, tp_share_, dp_gather_, dp_reduce_, dp_replica_, tie_, stage_, pp_, control_;
   comm::ChannelLane prefix_in_, prefix_out_;
   std::map<PipelineEdge, comm::ChannelLane> pipeline_;
 };

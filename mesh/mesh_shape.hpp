@@ -28,6 +28,7 @@ struct MeshShape {
   int dp_replicate = 1;  ///< groups of ranks that hold the same shards
   int dp_shard = 1;      ///< ranks that share one copy of the optimizer state
   int tp = 1;
+  int tp_share = 1;  ///< neighbours along tp that hold the same key/value heads; divides tp
 
   constexpr int dp() const { return dp_replicate * dp_shard; }
   constexpr int size() const { return pp * dp() * tp; }

@@ -34,24 +34,31 @@ class ParallelLinear : public model::Linear {
   model::Parameter& weight_;
   RowExchange exchange_;
 
+  struct Product {
+    at::Tensor y;
+    at::Tensor kept;  ///< of the input, for backward
+  };
+
  private:
   struct Function;
-  virtual at::Tensor product(const at::Tensor& x, model::LayerPass& pass) = 0;
+  virtual Product product(const at::Tensor& x, model::LayerPass& pass) = 0;
   /// Returns dx.
-  virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& x, model::LayerPass& pass) = 0;
+  virtual at::Tensor backward(const at::Tensor& dy, const at::Tensor& kept, model::LayerPass& pass) = 0;
 
   std::string what_;
 };
 
-/// [N, F] -> [T, E] with a range of each part's output features. Keeps only the N rows: backward gathers them again.
+/// [N, F] -> [T, E] with a range of each part's output features. Keeps the N rows, which backward gathers again, or all T
+/// (TpOptions::keep_gathered).
 class ColumnParallel final : public ParallelLinear {
  public:
   using ParallelLinear::ParallelLinear;
   void declare(Phase phase, std::int64_t rows, model::Declaration& out) const override;
 
  private:
-  at::Tensor product(const at::Tensor& x_NF, model::LayerPass& pass) override;
-  at::Tensor backward(const at::Tensor& dy_TE, const at::Tensor& x_NF, model::LayerPass& pass) override;
+  Product product(const at::Tensor& x_NF, model::LayerPass& pass) override;
+  Product product_by_pieces(const at::Tensor& x_NF, model::LayerPass& pass);
+  at::Tensor backward(const at::Tensor& dy_TE, const at::Tensor& kept, model::LayerPass& pass) override;
 };
 
 /// [T, F] -> [N, E] with a range of input features.
@@ -61,7 +68,7 @@ class RowParallel final : public ParallelLinear {
   void declare(Phase phase, std::int64_t rows, model::Declaration& out) const override;
 
  private:
-  at::Tensor product(const at::Tensor& x_TF, model::LayerPass& pass) override;
+  Product product(const at::Tensor& x_TF, model::LayerPass& pass) override;
   at::Tensor backward(const at::Tensor& dy_NE, const at::Tensor& x_TF, model::LayerPass& pass) override;
 };
 

@@ -1,14 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/tp/row_exchange.hpp>
 
+#include <algorithm>
+
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/model/tensor_span.hpp>
+#include <orthant/core/shard/placement.hpp>
 
 namespace orthant::tp {
 namespace {
+
+/// body(first, count) for nearly equal parts of [0, rows), as many as there are to be and rows allow.
+template <class Body>
+void for_pieces(std::int64_t rows, int pieces, const Body& body) {
+  const int parts = static_cast<int>(std::clamp<std::int64_t>(rows, 1, pieces));
+  for (int i = 0; i < parts; ++i) {
+    const auto range = shard::balanced_range(rows, i, parts);
+    body(range.begin, range.length());
+  }
+}
 
 /// What a ring sends a rank for one pass over `bytes`; an all_reduce makes two.
 double ring_bytes(std::int64_t bytes, int size) { return static_cast<double>(bytes) * (size - 1) / size; }
@@ -38,6 +51,18 @@ Arriving RowExchange::gather(const at::Tensor& rows_NC, LayerPass& pass) const {
   auto full = at::empty({shard.size(0) * size(), shard.size(1)}, shard.options());
   return start(
       full, [shard, full](Collectives& group) { return group.all_gather(span_of(shard), span_of(full)); }, pass);
+}
+
+std::vector<ArrivingPiece> RowExchange::gather_pieces(const at::Tensor& rows_NC, LayerPass& pass) const {
+  std::vector<ArrivingPiece> pieces;
+  for_pieces(rows_NC.size(0), options_.gather_pieces, [&](std::int64_t first, std::int64_t count) {
+    pieces.push_back({first, count, gather(rows_NC.narrow(0, first, count), pass)});
+  });
+  return pieces;
+}
+
+Arriving RowExchange::gather_kept(const at::Tensor& kept, LayerPass& pass) const {
+  return options_.keep_gathered ? Arriving(kept) : gather(kept, pass);
 }
 
 Arriving RowExchange::sum(at::Tensor partial_TC, LayerPass& pass) const {
@@ -77,6 +102,23 @@ double RowOutline::row_bytes(std::int64_t columns) const {
 RowOutline::Move RowOutline::gather(std::int64_t columns) {
   if (!exchange_.options_.sequence_parallel) return {};
   return post("AG", row_bytes(columns));
+}
+
+RowOutline::Move RowOutline::gather_kept(std::int64_t columns) {
+  return exchange_.options_.keep_gathered ? Move{} : gather(columns);
+}
+
+void RowOutline::products_by_pieces(std::int64_t columns, std::int64_t inner) {
+  std::vector<std::pair<RowOutline, Move>> pieces;
+  for_pieces(rows_ / exchange_.size(), exchange_.options_.gather_pieces, [&](std::int64_t, std::int64_t count) {
+    RowOutline piece(exchange_, what_, count * exchange_.size(), out_);
+    const Move move = piece.gather(inner);
+    pieces.emplace_back(std::move(piece), move);
+  });
+  for (auto& [piece, move] : pieces) {
+    wait(move);
+    piece.product(columns, inner);
+  }
 }
 
 RowOutline::Move RowOutline::sum(std::int64_t columns) {

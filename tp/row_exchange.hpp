@@ -7,6 +7,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <orthant/core/comm/lane.hpp>
@@ -35,6 +36,13 @@ class [[nodiscard]] Arriving {
   int posted_;
 };
 
+/// Rows [first, first + rows) of every rank, one rank under the other.
+struct ArrivingPiece {
+  std::int64_t first = 0;
+  std::int64_t rows = 0;
+  Arriving tensor;
+};
+
 /// Every move posts on the lane, through the pass; all ranks of the lane make the same moves in the same order.
 class RowExchange {
  public:
@@ -43,9 +51,15 @@ class RowExchange {
   int rank() const { return lane_.collectives->rank(); }
   int size() const { return lane_.collectives->size(); }
   int sequence_shards() const { return options_.sequence_parallel ? size() : 1; }
+  bool keeps_gathered() const { return options_.keep_gathered; }
+  bool gathers_in_pieces() const { return options_.sequence_parallel && options_.gather_pieces > 1; }
 
   /// [N, C] -> [T, C]: the rows of all ranks.
   Arriving gather(const at::Tensor& rows_NC, model::LayerPass& pass) const;
+  /// The same in pieces, all posted: each has rows of every rank.
+  std::vector<ArrivingPiece> gather_pieces(const at::Tensor& rows_NC, model::LayerPass& pass) const;
+  /// gather() of what a layer kept of its input, unless it kept all rows.
+  Arriving gather_kept(const at::Tensor& kept, model::LayerPass& pass) const;
   /// [T, C] partial -> [N, C]: this rank's rows of the sum over ranks. `partial` is consumed.
   /// Throws  ShapeError if T is not a multiple of the number of sequence shards.
   Arriving sum(at::Tensor partial_TC, model::LayerPass& pass) const;
@@ -73,6 +87,9 @@ class RowOutline {
     int posted = -1;
   };
   Move gather(std::int64_t columns);
+  Move gather_kept(std::int64_t columns);
+  /// gather_pieces(), and the products [rows, inner] x [inner, columns] with what has arrived.
+  void products_by_pieces(std::int64_t columns, std::int64_t inner);
   Move sum(std::int64_t columns);
   /// values_per_row  of the type in which statistics are kept.
   Move all_reduce(const char* name, std::int64_t values_per_row);

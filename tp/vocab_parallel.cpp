@@ -38,16 +38,29 @@ void VocabParallelEmbedding::declare(Phase phase, std::int64_t rows, model::Decl
   }
 }
 
-at::Tensor VocabParallelLossHead::forward(const at::Tensor& x_ND, const at::Tensor& targets_T, LayerPass& pass) {
-  auto logits_TV = projection_.forward(x_ND, pass);
-  const auto max_T = exchange_.all_reduce(kernels::row_max(logits_TV), Reduction::max, pass).wait(pass);
+RowStatistics row_statistics(const at::Tensor& logits_TV, const at::Tensor& targets_T, std::int64_t vocab_begin,
+                             double z_loss, const RowExchange& exchange, LayerPass& pass) {
+  const auto max_T = exchange.all_reduce(kernels::row_max(logits_TV), Reduction::max, pass).wait(pass);
   const auto sums_2T =
-      exchange_.all_reduce(kernels::shard_sums(logits_TV, max_T, targets_T, vocab_begin_), Reduction::sum, pass)
+      exchange.all_reduce(kernels::shard_sums(logits_TV, max_T, targets_T, vocab_begin), Reduction::sum, pass)
           .wait(pass);
   auto loss = kernels::sum_losses(sums_2T[0], sums_2T[1], targets_T);
+  if (z_loss > 0) loss.add_(kernels::sum_z_losses(max_T, sums_2T[0], targets_T), z_loss);
+  return {max_T, sums_2T[0], std::move(loss)};
+}
+
+void declare_row_statistics(RowOutline& o) {
+  o.wait(o.all_reduce("max", 1));
+  o.wait(o.all_reduce("sums", 2));
+}
+
+at::Tensor VocabParallelLossHead::forward(const at::Tensor& x_ND, const at::Tensor& targets_T, LayerPass& pass) {
+  auto logits_TV = projection_.forward(x_ND, pass);
+  const auto [max_T, sum_exp_T, loss] =
+      row_statistics(logits_TV.detach(), targets_T, vocab_begin_, pass.training ? z_loss_ : 0, exchange_, pass);
   if (!pass.training) return loss;
   auto dlogits_TV = logits_TV.detach();  // same memory: the logits are not needed again
-  kernels::cross_entropy_backward_(dlogits_TV, max_T, sums_2T[0], targets_T, vocab_begin_, 1.0);
+  kernels::cross_entropy_backward_(dlogits_TV, max_T, sum_exp_T, targets_T, vocab_begin_, 1.0, z_loss_);
   return model::with_gradient(logits_TV, loss, dlogits_TV);
 }
 
@@ -55,8 +68,7 @@ void VocabParallelLossHead::declare(Phase phase, std::int64_t rows, model::Decla
   projection_.declare(phase, rows, out);
   if (phase != Phase::forward) return;
   RowOutline o(exchange_, what_, rows, out);
-  o.wait(o.all_reduce("max", 1));
-  o.wait(o.all_reduce("sums", 2));
+  declare_row_statistics(o);
 }
 
 }  // namespace orthant::tp

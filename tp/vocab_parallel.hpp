@@ -33,10 +33,25 @@ class VocabParallelEmbedding final : public model::Embedding {
   std::string what_;
 };
 
+/// Largest logit and sum of exponentials of whole rows, and the loss that they give.
+struct RowStatistics {
+  at::Tensor max_T;
+  at::Tensor sum_exp_T;
+  at::Tensor loss;  ///< scalar: summed over the rows
+};
+
+/// Of rows with these logits on this rank: two all_reduces. z_loss  as cross_entropy_backward_()'s; 0 outside training.
+RowStatistics row_statistics(const at::Tensor& logits_TV, const at::Tensor& targets_T, std::int64_t vocab_begin,
+                             double z_loss, const RowExchange& exchange, model::LayerPass& pass);
+/// The same in a Declaration.
+void declare_row_statistics(RowOutline& o);
+
+/// All logits of this rank's tokens at once; they turn into their own gradient.
 class VocabParallelLossHead final : public model::LossHead {
  public:
-  VocabParallelLossHead(VocabShard shard, RowExchange exchange, std::string what)
+  VocabParallelLossHead(VocabShard shard, RowExchange exchange, double z_loss, std::string what)
       : vocab_begin_(shard.begin),
+        z_loss_(z_loss),
         exchange_(exchange),
         projection_(shard.weight, std::move(exchange), what),
         what_(std::move(what)) {}
@@ -46,6 +61,7 @@ class VocabParallelLossHead final : public model::LossHead {
 
  private:
   std::int64_t vocab_begin_;
+  double z_loss_;
   RowExchange exchange_;
   ColumnParallel projection_;
   std::string what_;

@@ -51,6 +51,10 @@ struct NonFiniteError : Error {
 struct CommError : Error {
   explicit CommError(const std::string& what) : Error(ExitCode::timed_out, what) {}
 };
+/// What several ranks must hold alike has become different.
+struct ReplicaError : Error {
+  explicit ReplicaError(const std::string& what) : Error(ExitCode::replicas_differ, what) {}
+};
 /// A tensor does not have the shape that a function documents.
 struct ShapeError : Error {
   explicit ShapeError(const std::string& what) : Error(ExitCode::internal, what) {}

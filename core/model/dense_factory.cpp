@@ -36,21 +36,23 @@ class DenseEmbedding : public Embedding {
 
 class DenseLossHead : public LossHead {
  public:
-  explicit DenseLossHead(Parameter& weight) : weight_(weight) {}
+  explicit DenseLossHead(Parameter& weight, double z_loss) : weight_(weight), z_loss_(z_loss) {}
   at::Tensor forward(const at::Tensor& x, const at::Tensor& targets, LayerPass& pass) override {
     auto logits_NV = linear(x, weight_, pass);
     const auto max_N = kernels::row_max(logits_NV);
     const auto sums_2N = kernels::shard_sums(logits_NV, max_N, targets, 0);
     auto loss = kernels::sum_losses(sums_2N[0], sums_2N[1], targets);
     if (!pass.training) return loss;
+    if (z_loss_ > 0) loss.add_(kernels::sum_z_losses(max_N, sums_2N[0], targets), z_loss_);
     auto dlogits_NV = logits_NV.detach();  // same memory: the logits are not needed again
-    kernels::cross_entropy_backward_(dlogits_NV, max_N, sums_2N[0], targets, 0, 1.0);
+    kernels::cross_entropy_backward_(dlogits_NV, max_N, sums_2N[0], targets, 0, 1.0, z_loss_);
     return with_gradient(logits_NV, loss, dlogits_NV);
   }
   void declare(Phase, std::int64_t, Declaration&) const override {}
 
  private:
   Parameter& weight_;
+  double z_loss_;
 };
 
 }  // namespace
@@ -68,7 +70,7 @@ std::unique_ptr<Embedding> DenseFactory::embedding(UnitId unit, const std::strin
 
 std::unique_ptr<LossHead> DenseFactory::loss_head(UnitId unit, const std::string& name) {
   return std::make_unique<DenseLossHead>(
-      declare(parameters_, unit, {{name, shard::replicate({config_.vocab, config_.hidden})}}));
+      declare(parameters_, unit, {{name, shard::replicate({config_.vocab, config_.hidden})}}), config_.z_loss);
 }
 
 }  // namespace orthant::model

@@ -14,7 +14,10 @@ class DenseFactory : public LayerFactory {
   std::unique_ptr<Linear> linear(const LinearSpec& spec) override;
   std::unique_ptr<Embedding> embedding(UnitId unit, const std::string& name) override;
   std::unique_ptr<LossHead> loss_head(UnitId unit, const std::string& name) override;
+  shard::Placement whole(shard::Shape shape) const override { return shard::replicate(std::move(shape)); }
+  std::int64_t heads_here(std::int64_t heads) const override { return heads; }
   int sequence_shards() const override { return 1; }
+  int sequence_shard() const override { return 0; }
 
  private:
   ModelConfig config_;

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <orthant/core/model/kernels/attention.hpp>
+#include <orthant/core/model/kernels/dropout.hpp>
 #include <orthant/core/model/kernels/rotary.hpp>
 #include <orthant/core/model/layer_pass.hpp>
 #include <orthant/core/model/parameter.hpp>
@@ -26,8 +27,15 @@ at::Tensor linear(const at::Tensor& x_NF, Parameter& weight, LayerPass& pass);
 at::Tensor attention(const at::Tensor& qkv_NE, const kernels::AttentionShape& shape, const kernels::RotaryTable& rotary,
                      kernels::AttentionSaved* saved = nullptr);
 
+/// RMSNorm over each query and key head: [N, E] -> [N, E]. Weight gradients are written in backward.
+at::Tensor head_norm(const at::Tensor& qkv_NE, Parameter& query, Parameter& key, const kernels::AttentionShape& shape,
+                     double eps);
+
 /// silu(gate) * up: [N, 2 F] -> [N, F].
 at::Tensor swiglu(const at::Tensor& gate_up_N2F);
+
+/// residual + dropout(update), [N, D].
+at::Tensor add_dropout(const at::Tensor& residual, const at::Tensor& update, const kernels::DropoutRows& rows);
 
 /// A scalar whose derivative by `x` is `dx`: for functions that make value and gradient at once (loss heads).
 at::Tensor with_gradient(const at::Tensor& x, const at::Tensor& value, const at::Tensor& dx);

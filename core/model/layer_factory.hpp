@@ -24,7 +24,8 @@ struct LinearSpec {
   std::int64_t in = 0;  ///< global
   struct Part {
     std::string name;
-    std::int64_t out = 0;  ///< global
+    std::int64_t out = 0;     ///< global
+    std::int64_t pieces = 0;  ///< column: cut between so many equal pieces only (heads); 0: anywhere
   };
   std::vector<Part> parts;  ///< fused one under the other
 };
@@ -68,8 +69,14 @@ class LayerFactory {
   virtual std::unique_ptr<Embedding> embedding(UnitId unit, const std::string& name) = 0;
   /// `name` and `unit` are the embedding's when tied.
   virtual std::unique_ptr<LossHead> loss_head(UnitId unit, const std::string& name) = 0;
+  /// A parameter that no rank cuts.
+  virtual shard::Placement whole(shard::Shape shape) const = 0;
+  /// How many of so many heads are on this rank.
+  virtual std::int64_t heads_here(std::int64_t heads) const = 0;
   /// How many ways the sequence (and so N against T) is cut.
   virtual int sequence_shards() const = 0;
+  /// Which of them is on this rank.
+  virtual int sequence_shard() const = 0;
 };
 
 }  // namespace orthant::model

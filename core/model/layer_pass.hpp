@@ -5,7 +5,9 @@
 #pragma once
 
 #include <deque>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +16,14 @@
 
 namespace orthant::model {
 
+/// What the random numbers of a micro-batch depend on, apart from the place in the model.
+struct DropoutSource {
+  std::uint64_t seed = 0;
+  std::int64_t step = 0;
+  std::int64_t first_sample = 0;  ///< of the micro-batch, among the step's samples
+  std::int64_t first_row = 0;     ///< of this rank's rows, among the sequence's
+};
+
 struct LayerPass {
   stream::TaskScope* scope = nullptr;                      ///< of the task that runs now
   int posted = 0;                                          ///< nested collectives posted by it so far
@@ -21,6 +31,7 @@ struct LayerPass {
   bool training = true;                                    ///< false: no graph is kept
   std::deque<std::function<void(LayerPass&)>> deferred;    ///< weight gradients, in backward order
   std::vector<std::function<void(LayerPass&)>> recompute;  ///< what forward dropped and backward needs
+  std::optional<DropoutSource> dropout = {};               ///< in training, where the model has dropout
   double weight_us = 0;                                    ///< spent on weight gradients that were not deferred
 
   /// Posts the next declared collective and returns its index for wait().

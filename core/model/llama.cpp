@@ -4,8 +4,10 @@
 #include <ATen/ops/add.h>
 #include <fmt/format.h>
 
+#include <orthant/core/base/philox.hpp>
 #include <orthant/core/model/differentiable.hpp>
 #include <orthant/core/model/dropped_memory.hpp>
+#include <orthant/core/model/kernels/head_norm.hpp>
 #include <orthant/core/model/kernels/rms_norm.hpp>
 #include <orthant/core/model/kernels/swiglu.hpp>
 
@@ -19,8 +21,14 @@ std::string layer_name(LayerId layer, const char* what) {
   return fmt::format("model.layers.{}.{}.weight", layer.value - 1, what);
 }
 
-Parameter& declare_norm(const ModelConfig& config, Parameters parameters, UnitId unit, std::string name) {
-  return declare(parameters, unit, {{std::move(name), shard::replicate({config.hidden}), shard::Init::ones}});
+/// On every rank; under sequence parallelism each sees other rows.
+Parameter& declare_norm(const ModelConfig& config, LayerFactory& factory, Parameters parameters, UnitId unit,
+                        std::string name) {
+  return declare(parameters, unit,
+                 {{.name = std::move(name),
+                   .placement = factory.whole({config.hidden}),
+                   .init = shard::Init::ones,
+                   .partial = factory.sequence_shards() > 1}});
 }
 
 }  // namespace
@@ -28,17 +36,25 @@ Parameter& declare_norm(const ModelConfig& config, Parameters parameters, UnitId
 Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parameters, LayerId layer, UnitId norms,
              RowShape shape)
     : config_(config),
+      layer_(layer),
       shape_(shape),
-      input_norm_(declare_norm(config, parameters, norms, layer_name(layer, "input_layernorm"))),
-      post_attention_norm_(declare_norm(config, parameters, norms, layer_name(layer, "post_attention_layernorm"))) {
+      heads_(factory.heads_here(config.heads)),
+      kv_heads_(factory.heads_here(config.kv_heads)),
+      input_norm_(declare_norm(config, factory, parameters, norms, layer_name(layer, "input_layernorm"))),
+      post_attention_norm_(
+          declare_norm(config, factory, parameters, norms, layer_name(layer, "post_attention_layernorm"))) {
   const UnitId unit{UnitIds::block(layer.value)};
   const auto query = config.heads * config.head_dim, key_value = config.kv_heads * config.head_dim;
   qkv_ = factory.linear({.role = LinearRole::column,
                          .unit = unit,
                          .in = config.hidden,
-                         .parts = {{layer_name(layer, "self_attn.q_proj"), query},
-                                   {layer_name(layer, "self_attn.k_proj"), key_value},
-                                   {layer_name(layer, "self_attn.v_proj"), key_value}}});
+                         .parts = {{layer_name(layer, "self_attn.q_proj"), query, config.heads},
+                                   {layer_name(layer, "self_attn.k_proj"), key_value, config.kv_heads},
+                                   {layer_name(layer, "self_attn.v_proj"), key_value, config.kv_heads}}});
+  if (config.qk_norm) {
+    query_norm_ = &declare_head_norm(factory, parameters, norms, layer_name(layer, "self_attn.q_norm"));
+    key_norm_ = &declare_head_norm(factory, parameters, norms, layer_name(layer, "self_attn.k_norm"));
+  }
   attention_out_ = factory.linear({.role = LinearRole::row,
                                    .unit = unit,
                                    .in = query,
@@ -54,12 +70,19 @@ Block::Block(const ModelConfig& config, LayerFactory& factory, Parameters parame
                           .parts = {{layer_name(layer, "mlp.down_proj"), config.hidden}}});
 }
 
-kernels::AttentionShape Block::attention_shape(std::int64_t fused_columns) const {
-  const auto heads_here = fused_columns / config_.head_dim * config_.heads / (config_.heads + 2 * config_.kv_heads);
+/// On every rank, for its own heads: its gradient is always one of several terms.
+Parameter& Block::declare_head_norm(LayerFactory& factory, Parameters parameters, UnitId unit, std::string name) const {
+  const auto placement = factory.whole({config_.head_dim});
+  return model::declare(
+      parameters, unit,
+      {{.name = std::move(name), .placement = placement, .init = shard::Init::ones, .partial = placement.copies > 1}});
+}
+
+kernels::AttentionShape Block::attention_shape() const {
   return {.seq = shape_.seq,
           .batch = shape_.batch,
-          .heads = heads_here,
-          .kv_heads = heads_here * config_.kv_heads / config_.heads,
+          .heads = heads_,
+          .kv_heads = kv_heads_,
           .head_dim = config_.head_dim};
 }
 
@@ -69,18 +92,38 @@ at::Tensor Block::forward(const at::Tensor& x_ND, LayerPass& pass, const kernels
   return feed_forward(mid_ND, pass, recompute.mlp && pass.training);
 }
 
+at::Tensor Block::add_residual(const at::Tensor& x_ND, const at::Tensor& update_ND, int place,
+                               const LayerPass& pass) const {
+  if (!pass.dropout) return at::add(x_ND, update_ND);
+  const auto& source = *pass.dropout;
+  const auto random = philox(static_cast<std::uint64_t>(source.step), static_cast<std::uint64_t>(2 * layer_.value + place),
+                             source.seed);
+  return add_dropout(x_ND, update_ND, {.rate = config_.dropout,
+                                       .key = std::uint64_t{random[0]} << 32 | random[1],
+                                       .first_sample = source.first_sample,
+                                       .batch = shape_.batch,
+                                       .first_row = source.first_row});
+}
+
 // Without a graph nothing is held for longer than its reader needs it.
 
 at::Tensor Block::attend(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary, bool drops) {
   auto qkv_TE = qkv_->forward(rms_norm(x_ND, input_norm_, config_.norm_eps), pass);
-  const auto shape = attention_shape(qkv_TE.size(1));
+  const auto shape = attention_shape();
   kernels::AttentionSaved saved;
-  const auto context_THK = attention(qkv_TE, shape, rotary, drops ? &saved : nullptr);
+  auto normed_TE =
+      config_.qk_norm ? head_norm(qkv_TE, *query_norm_, *key_norm_, shape, config_.norm_eps) : qkv_TE;
+  const auto context_THK = attention(normed_TE, shape, rotary, drops ? &saved : nullptr);
+  normed_TE.reset();
   if (!drops) qkv_TE.reset();
-  auto mid_ND = at::add(x_ND, attention_out_->forward(context_THK, pass));
+  auto mid_ND = add_residual(x_ND, attention_out_->forward(context_THK, pass), 0, pass);
   if (!drops) return mid_ND;
-  pass.recompute.push_back([=, &rotary](LayerPass&) {
-    const auto again = kernels::attention_forward(qkv_TE, shape, rotary);
+  pass.recompute.push_back([=, this, &rotary](LayerPass&) {
+    const auto normed = config_.qk_norm ? kernels::head_norm_forward(qkv_TE, {query_norm_->weight, key_norm_->weight}, shape,
+                                                                     config_.norm_eps)
+                                              .qkv
+                                        : qkv_TE;
+    const auto again = kernels::attention_forward(normed, shape, rotary);
     refill_memory(saved.q, again.q);
     refill_memory(saved.k, again.k);
     refill_memory(saved.v, again.v);
@@ -97,7 +140,7 @@ at::Tensor Block::feed_forward(const at::Tensor& mid_ND, LayerPass& pass, bool d
   if (!drops) normed_ND.reset();
   auto inner_TF = swiglu(gate_up_T2F);
   if (!drops) gate_up_T2F.reset();
-  auto out_ND = at::add(mid_ND, down_->forward(inner_TF, pass));
+  auto out_ND = add_residual(mid_ND, down_->forward(inner_TF, pass), 1, pass);
   if (!drops) return out_ND;
   pass.recompute.push_back([=, this](LayerPass& later) {
     const auto normed = kernels::rms_norm_forward(mid_ND, post_attention_norm_.weight, config_.norm_eps).y;
@@ -125,7 +168,7 @@ void Block::declare_again(const Recompute& recompute, Declaration& out) const {
 }
 
 Head::Head(const ModelConfig& config, LayerFactory& factory, Parameters parameters, UnitId norms, RowShape shape)
-    : config_(config), shape_(shape), norm_(declare_norm(config, parameters, norms, "model.norm.weight")) {
+    : config_(config), shape_(shape), norm_(declare_norm(config, factory, parameters, norms, "model.norm.weight")) {
   const char* name = config.tie_embeddings ? "model.embed_tokens.weight" : "lm_head.weight";
   loss_ = factory.loss_head(UnitId{UnitIds::head(config)}, name);
 }

@@ -34,14 +34,22 @@ class Block {
   void declare_again(const Recompute& recompute, Declaration& out) const;
 
  private:
-  kernels::AttentionShape attention_shape(std::int64_t fused_columns) const;
+  kernels::AttentionShape attention_shape() const;
+  Parameter& declare_head_norm(LayerFactory& factory, Parameters parameters, UnitId unit, std::string name) const;
+  /// x + update, some of which is left out in training. place  in the block, of 2.
+  at::Tensor add_residual(const at::Tensor& x_ND, const at::Tensor& update_ND, int place, const LayerPass& pass) const;
   at::Tensor attend(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary, bool drops);
   at::Tensor feed_forward(const at::Tensor& mid_ND, LayerPass& pass, bool drops);
 
   ModelConfig config_;
+  LayerId layer_;
   RowShape shape_;
+  std::int64_t heads_;     ///< on this rank
+  std::int64_t kv_heads_;  ///< on this rank
   Parameter& input_norm_;
   std::unique_ptr<Linear> qkv_;
+  Parameter* query_norm_ = nullptr;  ///< with qk_norm
+  Parameter* key_norm_ = nullptr;
   std::unique_ptr<Linear> attention_out_;
   Parameter& post_attention_norm_;
   std::unique_ptr<Linear> gate_up_;

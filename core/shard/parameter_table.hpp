@@ -29,6 +29,7 @@ struct LogicalParameter {
   UnitId unit;
   std::int64_t offset = 0;  ///< first local element in the unit
   Init init = Init::normal;
+  bool partial = false;  ///< the gradient here is one of placement.copies terms
 };
 
 struct Region {
@@ -41,8 +42,7 @@ struct FlatUnit {
   std::string name;  ///< "layers.3", "embedding", "norms"
   UnitKind kind = UnitKind::block;
   bool decays = true;   ///< weight decay applies (matrices only)
-  bool counted = true;  ///< this rank adds it to the global norm and writes it to files (one owner a replica group)
-  bool tensor_partial = false;              ///< gradients are partial sums over tp (norms under sequence parallel)
+  bool counted = true;  ///< this rank adds what it owns of it to the global norm and writes it to files (one a replica group)
   bool tied = false;                        ///< the same parameter also lives on the other end of the pipeline
   double lr_scale = 1.0;                    ///< of its parameter group
   std::optional<double> weight_decay = {};  ///< of its parameter group; none: the optimizer's, where `decays`
@@ -65,6 +65,7 @@ class ParameterTable {
     std::string name;
     Placement placement;
     Init init = Init::normal;
+    bool partial = false;
   };
 
   /// Declares a unit; its id is global (the same on every rank that holds it). Declaring it again (tied weights) is an

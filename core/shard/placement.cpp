@@ -55,7 +55,9 @@ std::vector<Run> Placement::runs_within(std::int64_t begin, std::int64_t end) co
   return runs;
 }
 
-Placement replicate(Shape global_shape) { return {.global_shape = std::move(global_shape), .dim = -1, .range = {}}; }
+Placement replicate(Shape global_shape, int copy, int copies) {
+  return {.global_shape = std::move(global_shape), .dim = -1, .range = {}, .copies = copies, .copy = copy};
+}
 
 Placement shard(Shape global_shape, int dim, int index, int degree) {
   if (dim < 0 || dim >= static_cast<int>(global_shape.size())) {
@@ -63,6 +65,18 @@ Placement shard(Shape global_shape, int dim, int index, int degree) {
   }
   const Range range = balanced_range(global_shape[dim], index, degree);
   return {.global_shape = std::move(global_shape), .dim = dim, .range = range};
+}
+
+Placement shard_pieces(Shape global_shape, int dim, std::int64_t pieces, int index, int degree) {
+  if (pieces % degree != 0 && degree % pieces != 0) {
+    throw ShapeError(fmt::format("{} pieces over {} ranks: neither divides the other", pieces, degree));
+  }
+  if (pieces >= degree) return shard(std::move(global_shape), dim, index, degree);
+  const int copies = degree / static_cast<int>(pieces);
+  auto placement = shard(std::move(global_shape), dim, index / copies, static_cast<int>(pieces));
+  placement.copies = copies;
+  placement.copy = index % copies;
+  return placement;
 }
 
 }  // namespace orthant::shard

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement: which part of a global tensor a rank of one axis holds, and where each element of it lies locally. A pure
-// function of (shape, dim, index, degree); constructors replicate() and shard(). Uneven shards are legal, empty ones
-// too: nothing is padded.
+// Placement: which part of a global tensor a rank of one axis holds, where each element of it lies locally, and how many
+// ranks hold that part, too. Constructors replicate() and shard(). Uneven shards are legal, empty ones too: nothing is
+// padded.
 #pragma once
 
 #include <cstdint>
@@ -35,16 +35,24 @@ struct Placement {
   Shape global_shape;  ///< one or two dims
   int dim = -1;        ///< sharded dim, -1 when replicated
   Range range;         ///< this rank's part of that dim
+  int copies = 1;      ///< ranks of the axis that hold this very part
+  int copy = 0;        ///< which of them this rank is
 
   bool is_replicated() const { return dim < 0; }
+  /// Of the ranks that hold the part, one owns it: counts it in norms and writes it to files.
+  bool is_owned() const { return copy == 0; }
   Shape local_shape() const;
-  /// In local order; they tile the local tensor, and over all ranks of a sharded axis the global one, exactly once.
+  /// In local order; they tile the local tensor, and over all owners the global one, exactly once.
   std::vector<Run> runs() const;
   /// The runs, cut to local elements [begin, end); `local` stays relative to the whole local tensor.
   std::vector<Run> runs_within(std::int64_t begin, std::int64_t end) const;
 };
 
-Placement replicate(Shape global_shape);
+/// Whole on each of `copies` ranks.
+Placement replicate(Shape global_shape, int copy = 0, int copies = 1);
 Placement shard(Shape global_shape, int dim, int index, int degree);
+/// On `degree` ranks, of a dim that can be cut into so many equal pieces only. Where there are fewer of those than ranks, neighbours
+/// hold the same one. `pieces` and `degree`: one divides the other.
+Placement shard_pieces(Shape global_shape, int dim, std::int64_t pieces, int index, int degree);
 
 }  // namespace orthant::shard

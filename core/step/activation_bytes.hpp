@@ -22,10 +22,15 @@ struct ActivationShape {
   std::int64_t query = 0;      ///< heads x head dim
   std::int64_t key_value = 0;  ///< key/value heads x head dim
   std::int64_t heads = 0;
+  std::int64_t head_dim = 0;
+  bool qk_norm = false;
+  bool dropout = false;
+  std::int64_t loss_rows = 0;  ///< as ModelConfig's, and not more than `rows`
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
   DType precision = DType::f32;
-  bool gathers_rows = true;  ///< sequence parallelism, of any degree
+  bool gathers_rows = true;      ///< sequence parallelism, of any degree
+  bool keeps_gathered = false;   ///< column-parallel layers keep their input's rows of all ranks
 
   /// Of what travels between layers and stages: [local rows, hidden].
   std::int64_t activation_bytes() const { return local_rows * hidden * static_cast<std::int64_t>(size_of(precision)); }
@@ -38,6 +43,7 @@ struct ActivationOptions {
   int tp = 1;
   int tp_rank = 0;
   bool sequence_parallel = true;
+  bool keep_gathered = false;
 };
 
 ActivationShape activation_shape(const model::ModelConfig& model, const ActivationOptions& options);

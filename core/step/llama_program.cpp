@@ -24,13 +24,14 @@ LlamaProgram::LlamaProgram(const RankSpec& spec, model::LayerFactory& factory, m
                            BatchReader reader)
     : spec_(spec),
       local_rows_(spec.rows.rows() / factory.sequence_shards()),
+      first_row_(factory.sequence_shard() * local_rows_),
       store_(parameters.store),
       reader_(std::move(reader)),
       rotary_(model::kernels::rotary_table(spec.rows.seq, spec.model.head_dim, spec.model.rope_theta,
                                            at::TensorOptions(model::scalar_type(spec.precision)))) {
   // In the order of layers, not of stages: the two copies of a mirrored pipeline then lay everything out alike.
   std::ranges::sort(spec_.stages, {}, &StageSpan::first);
-  for (const StageSpan& span : spec_.stages) declare_norms(span, factory.sequence_shards() > 1, parameters.table);
+  for (const StageSpan& span : spec_.stages) declare_norms(span, parameters.table);
   for (const StageSpan& span : spec_.stages) {
     layouts_.push_back({.stage = span.stage, .layers = {}});
     flows_[span.stage].resize(static_cast<std::size_t>(spec_.microbatches));
@@ -45,7 +46,7 @@ UnitId LlamaProgram::norms_of(LayerId layer) const {
                                         : model::UnitIds::norms(spec_.model)};
 }
 
-void LlamaProgram::declare_norms(const StageSpan& span, bool tensor_partial, shard::ParameterTable& table) {
+void LlamaProgram::declare_norms(const StageSpan& span, shard::ParameterTable& table) {
   for (LayerId layer = span.first; layer <= span.last; ++layer.value) {
     const UnitId unit = norms_of(layer);
     if (is_embedding(layer) || table.has(unit)) continue;
@@ -54,8 +55,7 @@ void LlamaProgram::declare_norms(const StageSpan& span, bool tensor_partial, sha
                     .name = policy.frozen_steps > 0 ? "frozen norms" : "norms",
                     .kind = UnitKind::norms,
                     .decays = false,
-                    .counted = spec_.counts_replicated && spec_.counts_mirrored,
-                    .tensor_partial = tensor_partial,
+                    .counted = spec_.counts_mirrored,
                     .tied = spec_.mirrored,
                     .lr_scale = policy.lr_scale,
                     .weight_decay = policy.weight_decay,
@@ -129,6 +129,12 @@ void LlamaProgram::run(const Step& step, stream::TaskScope& scope) {
   LayerState& state = layer.states[static_cast<std::size_t>(step.microbatch.value)];
   Flow& data = flow(step.stage, step.microbatch);
   if (step.phase == Phase::forward) state = {};  // a warm-up may be done again
+  if (step.phase == Phase::forward && input_.training && spec_.model.dropout > 0) {
+    state.pass.dropout = {.seed = spec_.seed,
+                          .step = input_.step,
+                          .first_sample = spec_.first_sample(step.microbatch),
+                          .first_row = first_row_};
+  }
   state.pass.scope = &scope;
   state.pass.posted = 0;
   state.pass.weight_us = 0;

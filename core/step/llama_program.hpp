@@ -47,11 +47,13 @@ struct RankSpec {
   std::vector<StageSpan> stages;
   int microbatches = 1;
   DType precision = DType::f32;
-  bool counts_replicated = true;  ///< this rank owns what its tensor-parallel peers hold too (norms)
   /// How this rank's weights relate to those of other pipeline ranks.
   bool tied_apart = false;      ///< embeddings are tied, and their two ends lie on different ranks
   bool mirrored = false;        ///< DualPipe: another rank holds a copy of everything here
   bool counts_mirrored = true;  ///< of the two copies this one is counted in the norm and written to files
+  /// Dropout: the run's seed, and the number of a micro-batch's first sample among the step's.
+  std::uint64_t seed = 0;
+  std::function<std::int64_t(MicrobatchId)> first_sample = [](MicrobatchId) { return std::int64_t{0}; };
   UnitPolicies policies = [](shard::UnitKind, std::int64_t) { return UnitPolicy{}; };
   Checkpoint checkpoint = {};
 };
@@ -116,7 +118,7 @@ class LlamaProgram : public train::StageProgram {
   bool is_embedding(LayerId layer) const { return layer.value == 0; }
   bool is_head(LayerId layer) const { return layer.value == spec_.model.head_layer(); }
   UnitId norms_of(LayerId layer) const;
-  void declare_norms(const StageSpan& span, bool tensor_partial, shard::ParameterTable& table);
+  void declare_norms(const StageSpan& span, shard::ParameterTable& table);
   void declare_layer(const StageSpan& span, LayerId layer, model::LayerFactory& factory, model::Parameters parameters);
   Layer& at(LayerId layer) { return layers_.at(layer.value); }
   Flow& flow(StageId stage, MicrobatchId microbatch);
@@ -130,6 +132,7 @@ class LlamaProgram : public train::StageProgram {
 
   RankSpec spec_;
   std::int64_t local_rows_;
+  std::int64_t first_row_;  ///< of the local ones, in the whole sequence
   model::ParameterStore& store_;
   BatchReader reader_;
   std::vector<train::StageLayout> layouts_;

@@ -27,15 +27,20 @@ StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::P
       stage_buffer_(scheduler.add_buffer("loss and norm of the stage")),
       known_buffer_(scheduler.add_buffer("loss and norm")),
       before_buffer_(scheduler.add_buffer("loss and norm of the ranks before")),
-      whole_buffer_(scheduler.add_buffer("loss and norm of the pipeline")) {}
+      whole_buffer_(scheduler.add_buffer("loss and norm of the pipeline")) {
+  for (const auto& shard : store.shards()) {
+    const shard::Range slice{shard.begin, shard.begin + shard.master.numel()};
+    ranges_.push_back({slice, owned_ranges(table, shard.unit, slice), partial_ranges(table, shard.unit, slice)});
+  }
+}
 
-void StepTail::all_reduce_gradient(optim::ShardState& shard, comm::Lane lane, const char* what) {
+void StepTail::all_reduce_gradient(optim::ShardState& shard, shard::Range range, comm::Lane lane, const char* what) {
   const auto claim = store_.gradient(shard.unit);
   scheduler_.submit({.name = std::string(what) + " " + table_.unit(shard.unit).name,
                      .stream = lane.stream,
                      .reads = {claim},
                      .writes = {claim},
-                     .start = [grad = shard.grad, lane] {
+                     .start = [grad = shard.grad.narrow(0, range.begin - shard.begin, range.length()), lane] {
                        return lane.collectives->all_reduce(model::span_of(grad), comm::Reduction::sum);
                      }});
 }
@@ -46,18 +51,30 @@ void StepTail::norm_units(std::int64_t step) {
     const auto& unit = table_.unit(shard.unit);
     if (unit.kind != shard::UnitKind::norms || !trains(shard)) continue;
     sync_.reduce(unit.id, true);
-    if (unit.tensor_partial) all_reduce_gradient(shard, lanes_.tp, "AR tp");
   }
 }
 
 void StepTail::tie() {
-  for (auto& shard : store_.shards()) {
-    if (table_.unit(shard.unit).tied && trains(shard)) all_reduce_gradient(shard, lanes_.tie, "AR tie");
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    auto& shard = store_.shards()[i];
+    if (table_.unit(shard.unit).tied && trains(shard)) all_reduce_gradient(shard, ranges_[i].whole, lanes_.tie, "AR tie");
+  }
+}
+
+void StepTail::sum_partial_gradients() {
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    auto& shard = store_.shards()[i];
+    if (!trains(shard)) continue;
+    for (const auto& [range, copies] : ranges_[i].partial) {
+      const bool all = copies == lanes_.tp.collectives->size();
+      all_reduce_gradient(shard, range, all ? lanes_.tp : lanes_.tp_share, "AR tp");
+    }
   }
 }
 
 StepHandle StepTail::norm(NormMode mode) {
   mode_ = mode;
+  sum_partial_gradients();
   std::vector<stream::Claim> gradients;
   for (const auto& shard : store_.shards()) {
     if (trains(shard)) gradients.push_back(store_.gradient(shard.unit));
@@ -92,10 +109,15 @@ void StepTail::sum_over_stage(std::vector<stream::Claim> reads, bool with_gradie
                        }
                        if (!with_gradients) return;
                        const bool poisoned = options_.poisons(step);
-                       for (const auto& shard : store_.shards()) {
+                       for (std::size_t i = 0; i < ranges_.size(); ++i) {
+                         const auto& shard = store_.shards()[i];
                          if (!table_.unit(shard.unit).trains_in(step)) continue;
                          if (poisoned) shard.grad.narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
-                         if (shard.counted) stage_.sum_of_squares += optim::sum_of_squares(shard.grad);
+                         if (!shard.counted) continue;
+                         for (const auto& range : ranges_[i].owned) {
+                           stage_.sum_of_squares +=
+                               optim::sum_of_squares(shard.grad.narrow(0, range.begin - shard.begin, range.length()));
+                         }
                        }
                      }});
   scheduler_.submit({.name = "AR stage norm",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a step as tasks: NORM_UNITS (norm gradients: sum over tp under sequence parallel), TIE (gradients of
+// The end of a step as tasks: NORM_UNITS (norm gradients), PARTIAL (gradients of what several
+// tensor-parallel ranks hold, each of which has one term of the sum), TIE (gradients of
 // weights that several pipeline ranks hold), NORM (loss and gradient norm over all ranks, fp64, every logical parameter
 // once), STEP (clip and optimizer, unit by unit). Division by the number of tokens happens here, once. NORM comes in
 // two forms that give the same bits: a barrier, or post-validation (decisions/post_validation.md), with which the next
@@ -14,7 +15,7 @@
 
 #include <orthant/core/comm/lane.hpp>
 #include <orthant/core/optim/optimizer.hpp>
-#include <orthant/core/shard/parameter_table.hpp>
+#include <orthant/core/shard/slice_ranges.hpp>
 #include <orthant/core/step/llama_program.hpp>
 #include <orthant/core/step/shard_copies.hpp>
 #include <orthant/core/stream/scheduler.hpp>
@@ -53,6 +54,7 @@ class [[nodiscard]] StepHandle {
 struct TailLanes {
   stream::StreamId compute;
   comm::Lane tp;
+  comm::Lane tp_share;           ///< ranks with the same key/value heads; null where that is one rank or all
   comm::Lane tie;                ///< unused (null) where no weight is held twice
   comm::Lane stage;              ///< ranks of this pipeline coordinate
   comm::Lane pp;                 ///< ranks along the pipeline
@@ -108,7 +110,8 @@ class StepTail {
   /// Loss, norm and stops: what is summed over the pipeline.
   static comm::Span over_pipeline(Stats& stats) { return {&stats, 3, DType::f64}; }
 
-  void all_reduce_gradient(optim::ShardState& shard, comm::Lane lane, const char* what);
+  void all_reduce_gradient(optim::ShardState& shard, shard::Range range, comm::Lane lane, const char* what);
+  void sum_partial_gradients();
   bool trains(const optim::ShardState& shard) const { return table_.unit(shard.unit).trains_in(training_step_); }
   void sum_over_stage(std::vector<stream::Claim> reads, bool with_gradients);
   void sum_over_pipeline();
@@ -127,6 +130,13 @@ class StepTail {
   LlamaProgram& program_;
   TailOptions options_;
   ShardCopies copies_;
+
+  struct SliceRanges {
+    shard::Range whole;
+    std::vector<shard::Range> owned;
+    std::vector<shard::PartialRange> partial;
+  };
+  std::vector<SliceRanges> ranges_;  ///< by shard of the store
 
   Stats stage_;   ///< this rank's, then its stage's
   Stats known_;   ///< what the optimizer goes by: of the whole pipeline, or of the ranks up to this one

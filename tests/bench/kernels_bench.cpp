@@ -111,7 +111,7 @@ std::vector<Kernel> kernels() {
       {"cross_entropy backward", N * V,
        [=](auto type) {
          return [=, x = random({N, V}, type), m = random({N}, at::kFloat), s = random({N}, at::kFloat).abs() + 1] {
-           cross_entropy_backward_(x, m, s, tokens, 0, 1e-3);
+           cross_entropy_backward_(x, m, s, tokens, 0, 1e-3, 0);
          };
        }},
       {"embedding forward", N * D,

@@ -68,6 +68,25 @@ TEST(RunConfig, NamesTheDegreesThatDivideTheHeads) {
   EXPECT_NE(fault.find("heads = 8 is not divisible by tp = 3; use tp in {1, 2, 4, 8}"), std::string::npos) << fault;
 }
 
+// pytorch/torchtitan#1306: sizes that tensor parallelism cannot cut are refused with their numbers.
+TEST(PeersBugs, SizesThatTensorParallelismCannotCutAreRefusedWithTheirNumbers) {
+  const auto fault = [](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"mesh.pp=1", "mesh.dp=1", "model.hidden=24", "model.head_dim=2"});
+    return fault_of(overrides, 2);
+  };
+  const auto expect = [&](std::vector<std::string> overrides, const char* words) {
+    const auto found = fault(std::move(overrides));
+    EXPECT_NE(found.find(words), std::string::npos) << found;
+  };
+  expect({"mesh.tp=2", "train.seq_len=15"}, "seq_len = 15 is not divisible by tp = 2, as sequence parallelism needs");
+  expect({"mesh.tp=2", "model.heads=3", "model.kv_heads=3"}, "heads = 3 is not divisible by tp = 2; use tp in {1, 3}");
+  expect({"mesh.tp=2", "model.heads=6", "model.kv_heads=3"},
+         "kv_heads = 3 is neither divisible by nor a divisor of tp = 2; use tp in {1, 3, 6}");
+  expect({"mesh.tp=2", "model.ffn=33"}, "ffn = 33 is not divisible by tp = 2; use tp in {1}");
+  EXPECT_EQ(fault({"mesh.tp=2", "model.kv_heads=1"}), "");
+  EXPECT_EQ(fault({"mesh.tp=2", "train.seq_len=15", "tp.sequence_parallel=false"}), "");
+}
+
 TEST(RunConfig, RefusesWhatCannotHappen) {
   EXPECT_NE(fault_of({"fault.kind=throw", "fault.rank=8"}, 8).find("fault.rank"), std::string::npos);
   EXPECT_NE(fault_of({"device.kind=cuda"}, 8).find("device.kind"), std::string::npos);

@@ -11,6 +11,7 @@
 
 #include <orthant/core/stream/cpu_scheduler.hpp>
 #include <orthant/launch/parallelize.hpp>
+#include <orthant/launch/replica_check.hpp>
 #include <orthant/launch/weights.hpp>
 #include <orthant/tests/harness/run_ranks.hpp>
 
@@ -29,8 +30,7 @@ step::BatchReader reader_of(const RunConfig& run, int dp_rank, const Treatment& 
   return [&run, &treatment, dp_rank](const step::StepInput& input, MicrobatchId microbatch, std::int64_t* inputs,
                                      std::int64_t* targets) {
     const auto batch = run.train.micro_batch;
-    const auto first = input.step * run.train.global_batch + dp_rank * (run.train.global_batch / run.mesh.dp) +
-                       microbatch.value * batch;
+    const auto first = input.step * run.train.global_batch + run.first_sample(dp_rank, microbatch);
     for (std::int64_t s = 0; s < run.train.seq_len; ++s) {
       for (std::int64_t b = 0; b < batch; ++b) {
         inputs[s * batch + b] = synthetic_token(first + b, s, run.model.vocab);
@@ -84,6 +84,11 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
   for (std::int64_t step = 0; step < run.train.steps; ++step) {
     if (step == treatment.leave_out_step) continue;
     handles.push_back(model->submit_step(step, optim::lr_at(run.lr, step + 1, run.train.steps)));
+    if (treatment.checks_replicas) {
+      model->settle();
+      model->drain();
+      check_replicas(*model);
+    }
     if (step > 0) continue;
     const auto tokens = static_cast<double>(handles.back().wait().tokens);
     model->drain();

@@ -29,6 +29,7 @@ struct Trajectory {
 struct Treatment {
   std::int64_t leave_out_step = -1;  ///< 0-based: this step is not submitted at all
   bool wants_moments = false;
+  bool checks_replicas = false;  ///< after each step
   /// Targets that do not count. sample: global counter.
   std::function<bool(std::int64_t sample, std::int64_t at)> ignored = {};
 };

@@ -8,6 +8,7 @@
 
 #include <orthant/core/model/llama.hpp>
 #include <orthant/tests/tp/parity.hpp>
+#include <orthant/tp/sharded_factory.hpp>
 
 namespace orthant::tp::tests {
 namespace {
@@ -64,11 +65,19 @@ class NormedHeadSubject final : public Subject {
   at::Tensor targets_;
 };
 
+/// Norms of queries and keys, and `kv_heads`, which ranks may have to share.
+model::ModelConfig shared_config(int tp, int kv_heads) {
+  auto config = block_config(tp);
+  config.heads = 6 * tp;
+  config.kv_heads = kv_heads;
+  config.qk_norm = true;
+  return config;
+}
+
 class Blocks : public testing::TestWithParam<Cell> {};
 INSTANTIATE_TEST_SUITE_P(Cells, Blocks, testing::ValuesIn(all_cells()), name_of);
 
-TEST_P(Blocks, ShardedBlockEqualsTheDenseOneIncludingItsNorms) {
-  const auto config = block_config(GetParam().tp);
+void expect_block_parity(const model::ModelConfig& config, const Cell& cell) {
   expect_parity({.input = at::randn({kShape.rows(), config.hidden}, at::kDouble),
                  .output_grad = at::randn({kShape.rows(), config.hidden}, at::kDouble),
                  .input_part = {},
@@ -78,7 +87,19 @@ TEST_P(Blocks, ShardedBlockEqualsTheDenseOneIncludingItsNorms) {
                      [&](model::LayerFactory& factory, model::Parameters parameters) {
                        return std::make_unique<BlockSubject>(config, factory, parameters);
                      }},
-                config, GetParam());
+                config, cell);
+}
+
+TEST_P(Blocks, ShardedBlockEqualsTheDenseOneIncludingItsNorms) {
+  expect_block_parity(block_config(GetParam().tp), GetParam());
+}
+
+TEST_P(Blocks, RanksMayShareKeyValueHeads) {
+  for (const int kv_heads : {1, 2, 3}) {
+    const auto config = shared_config(GetParam().tp, kv_heads);
+    SCOPED_TRACE(kv_heads);
+    if (cuts_heads(config.heads, config.kv_heads, GetParam().tp)) expect_block_parity(config, GetParam());
+  }
 }
 
 TEST_P(Blocks, ShardedHeadEqualsTheDenseOneIncludingItsNorm) {

@@ -181,6 +181,24 @@ TEST_P(Layers, VocabParallelLossHeadEqualsTheDenseOne) {
                 config_for(GetParam().tp), GetParam());
 }
 
+// 48 rows in chunks of 10; a chunk is longer than the rows, too.
+TEST_P(Layers, LossHeadByChunksEqualsTheDenseOne) {
+  for (const std::int64_t rows : {10, 100}) {
+    auto config = config_for(GetParam().tp);
+    config.loss_rows = rows;
+    config.z_loss = 0.01;
+    expect_parity({.input = at::randn({kRows, kHidden}, at::kDouble),
+                   .output_grad = at::ones({}, at::kDouble),
+                   .input_part = {},
+                   .output_part = {.kind = Cut::Kind::whole, .parts = {}},
+                   .units = one_unit(),
+                   .make = [targets = some_targets()](
+                               model::LayerFactory& factory,
+                               model::Parameters) { return std::make_unique<HeadSubject>(factory, targets); }},
+                  config, GetParam());
+  }
+}
+
 TEST_P(Layers, TiedEmbeddingAndHeadAddIntoOneGradient) {
   expect_parity({.input = some_tokens(),
                  .output_grad = at::ones({}, at::kDouble),

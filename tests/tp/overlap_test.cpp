@@ -193,7 +193,7 @@ TEST(ShardedFactory, RejectsHeadsThatDoNotDivide) {
     ShardedFactory({.heads = 12, .kv_heads = 6}, {table, store}, tasks.lane(), {});
     FAIL() << "6 key/value heads over 4 ranks";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(), "kv_heads = 6 is not divisible by tp = 4; use tp in {1, 2, 3, 6}");
+    EXPECT_STREQ(error.what(), "12 heads and 6 key/value heads cannot be cut over tp = 4; use tp in {1, 2, 3, 6, 12}");
   }
 }
 

@@ -66,9 +66,10 @@ class Weights {
     return all;
   }
 
-  bool is_replicated(const std::string& name) const {
+  /// Whether each rank has the whole gradient, and not one part or term of it.
+  bool is_whole(const std::string& name) const {
     for (const auto& parameter : table_.parameters()) {
-      if (parameter.name == name) return parameter.placement.is_replicated();
+      if (parameter.name == name) return parameter.placement.is_replicated() && !parameter.partial;
     }
     return false;
   }
@@ -217,9 +218,9 @@ void expect_parity(const Case& test, const model::ModelConfig& config, const Cel
                    "input gradient");
     }
     for (const auto& [name, grad] : state.outcome.weight_grads) {
-      if (state.weights.is_replicated(name) && !cell.sequence_parallel) {  // norms of all rows: the same on all ranks
+      if (state.weights.is_whole(name)) {
         expect_close(grad, dense.weight_grads.at(name), cell.tolerance(), name);
-      } else {  // shards that tile the global tensor, or norms of ranges of rows
+      } else {
         auto& sum = sums.try_emplace(name, at::zeros_like(grad)).first->second;
         sum.add_(grad);
       }

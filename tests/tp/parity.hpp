@@ -64,7 +64,7 @@ struct Case {
   at::Tensor output_grad;  ///< global
   Cut input_part;
   Cut output_part;
-  std::vector<shard::FlatUnit> units;  ///< "norms" are declared partial under sequence parallelism
+  std::vector<shard::FlatUnit> units;
   std::function<std::unique_ptr<Subject>(model::LayerFactory&, model::Parameters)> make;
 };
 

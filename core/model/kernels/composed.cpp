@@ -122,10 +122,16 @@ at::Tensor sum_losses(const at::Tensor& sum_exp, const at::Tensor& target_term, 
   return at::where(targets >= 0, losses, at::zeros({}, losses.options())).sum().to(sum_exp.scalar_type());
 }
 
+at::Tensor sum_z_losses(const at::Tensor& max, const at::Tensor& sum_exp, const at::Tensor& targets) {
+  const auto losses = (max.to(at::kDouble) + sum_exp.to(at::kDouble).log()).pow(2);
+  return at::where(targets >= 0, losses, at::zeros({}, losses.options())).sum().to(sum_exp.scalar_type());
+}
+
 void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& sum_exp,
-                             const at::Tensor& targets, std::int64_t vocab_begin, double scale) {
+                             const at::Tensor& targets, std::int64_t vocab_begin, double scale, double z_loss) {
   if (logits.size(1) == 0) return;
   auto gradient = (wide(logits) - max.unsqueeze(1)).exp() / sum_exp.unsqueeze(1);
+  gradient = gradient * (1 + 2 * z_loss * (max + sum_exp.log())).unsqueeze(1);
   const auto [inside, index] = localise(targets, vocab_begin, logits.size(1));
   gradient.scatter_add_(1, index.unsqueeze(1), -inside.to(gradient.scalar_type()).unsqueeze(1));
   logits.copy_((gradient * scale).masked_fill((targets < 0).unsqueeze(1), 0));

@@ -30,8 +30,9 @@ at::Tensor row_max(const at::Tensor& logits);
 at::Tensor shard_sums(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& targets,
                       std::int64_t vocab_begin);
 at::Tensor sum_losses(const at::Tensor& sum_exp, const at::Tensor& target_term, const at::Tensor& targets);
+at::Tensor sum_z_losses(const at::Tensor& max, const at::Tensor& sum_exp, const at::Tensor& targets);
 void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& sum_exp,
-                             const at::Tensor& targets, std::int64_t vocab_begin, double scale);
+                             const at::Tensor& targets, std::int64_t vocab_begin, double scale, double z_loss);
 
 at::Tensor embedding_forward(const at::Tensor& weight, const at::Tensor& tokens, std::int64_t vocab_begin);
 void embedding_backward(const at::Tensor& dout, const at::Tensor& tokens, std::int64_t vocab_begin,

@@ -19,15 +19,16 @@ Block<C> softmax_block(const Block<C>& logits, const Block<C>& max, const Block<
 
 template <class T>
 void backward_row(T* logits, std::int64_t vocab, compute_t<T> max, compute_t<T> sum_exp, std::int64_t target,
-                  compute_t<T> scale) {
+                  compute_t<T> scale, compute_t<T> z_loss) {
   using C = compute_t<T>;
-  const Block<C> maxes(max), inverse(C(1) / sum_exp), scales(scale), one(C(1));
+  const C log_z = max + std::log(sum_exp);
+  const Block<C> maxes(max), inverse(C(1) / sum_exp), scales(scale), one(C(1)), factor(C(1) + 2 * z_loss * log_z);
   const bool here = target >= 0 && target < vocab;
   const auto target_logit = here ? load(logits + target, 1) : one;
   for_blocks<C>(vocab, [&](std::int64_t i, std::int64_t n) {
-    store<T>(softmax_block<C>(load(logits + i, n), maxes, inverse) * scales, logits + i, n);
+    store<T>(softmax_block<C>(load(logits + i, n), maxes, inverse) * factor * scales, logits + i, n);
   });
-  if (here) store<T>((softmax_block<C>(target_logit, maxes, inverse) - one) * scales, logits + target, 1);
+  if (here) store<T>((softmax_block<C>(target_logit, maxes, inverse) * factor - one) * scales, logits + target, 1);
 }
 
 void expect_rows(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& targets) {
@@ -100,11 +101,31 @@ at::Tensor sum_losses(const at::Tensor& sum_exp, const at::Tensor& target_term, 
   return loss;
 }
 
+at::Tensor sum_z_losses(const at::Tensor& max, const at::Tensor& sum_exp, const at::Tensor& targets) {
+  const auto type = sum_exp.scalar_type();
+  expect(sum_exp, "sum_exp", type, {-1});
+  expect(max, "max", type, {sum_exp.size(0)});
+  expect(targets, "targets", at::kLong, {sum_exp.size(0)});
+  if (!sum_exp.is_cpu()) return composed::sum_z_losses(max, sum_exp, targets);
+  auto loss = at::empty({}, sum_exp.options());
+  visit_type(type, [&]<class T>(T) {
+    const T *maxes = max.const_data_ptr<T>(), *sums = sum_exp.const_data_ptr<T>();
+    const auto* target_data = targets.const_data_ptr<std::int64_t>();
+    double total = 0;
+    for (std::int64_t r = 0; r < sum_exp.size(0); ++r) {
+      const double log_z = static_cast<double>(maxes[r]) + std::log(static_cast<double>(sums[r]));
+      if (target_data[r] >= 0) total += log_z * log_z;
+    }
+    *loss.mutable_data_ptr<T>() = static_cast<T>(total);
+  });
+  return loss;
+}
+
 void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& sum_exp,
-                             const at::Tensor& targets, std::int64_t vocab_begin, double scale) {
+                             const at::Tensor& targets, std::int64_t vocab_begin, double scale, double z_loss) {
   expect_rows(logits, max, targets);
   expect(sum_exp, "sum_exp", max.scalar_type(), {logits.size(0)});
-  if (!logits.is_cpu()) return composed::cross_entropy_backward_(logits, max, sum_exp, targets, vocab_begin, scale);
+  if (!logits.is_cpu()) return composed::cross_entropy_backward_(logits, max, sum_exp, targets, vocab_begin, scale, z_loss);
   const auto rows = logits.size(0), vocab = logits.size(1);
   visit_type(logits.scalar_type(), [&]<class T>(T) {
     using C = compute_t<T>;
@@ -118,7 +139,8 @@ void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, co
         if (target_data[r] < 0) {
           std::fill_n(row, vocab, T(0));
         } else {
-          backward_row<T>(row, vocab, max_data[r], sum_data[r], target_data[r] - vocab_begin, static_cast<C>(scale));
+          backward_row<T>(row, vocab, max_data[r], sum_data[r], target_data[r] - vocab_begin, static_cast<C>(scale),
+                          static_cast<C>(z_loss));
         }
       }
     });

@@ -83,10 +83,15 @@ void widened_product(const at::Tensor& out, const at::Tensor& a, const at::Tenso
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {
-  if (!widens(a.scalar_type(), a.device().type())) return at::mm(a, b);
   auto out = at::empty({a.size(0), b.size(1)}, a.options());
-  widened_product(out, a, b, Accumulate::overwrite);
+  product_into(out, a, b);
   return out;
+}
+
+void product_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
+  if (widens(a.scalar_type(), a.device().type())) return widened_product(out, a, b, Accumulate::overwrite);
+  at::Tensor target = out;
+  at::mm_out(target, a, b);
 }
 
 at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b) {

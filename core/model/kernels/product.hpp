@@ -14,6 +14,8 @@ namespace orthant::model::kernels {
 
 /// a [M, I] b [I, C], either of them transposed or not -> [M, C] of their type, rounded to it once.
 at::Tensor product(const at::Tensor& a, const at::Tensor& b);
+/// The same into `out` [M, C], contiguous.
+void product_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 /// a [B, M, I] b [B, I, C] -> [B, M, C].
 at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b);
 

@@ -27,8 +27,19 @@ using memory::CountingAllocator;
 
 CountingAllocator& allocator = CountingAllocator::install();
 
-constexpr model::ModelConfig kModel{
+constexpr model::ModelConfig kPlain{
     .layers = 2, .hidden = 48, .heads = 8, .kv_heads = 4, .head_dim = 6, .ffn = 92, .vocab = 194};
+constexpr model::ModelConfig kRich{.layers = 2,
+                                   .hidden = 48,
+                                   .heads = 8,
+                                   .kv_heads = 1,  // which two ranks share
+                                   .head_dim = 6,
+                                   .ffn = 92,
+                                   .vocab = 194,
+                                   .dropout = 0.1,
+                                   .z_loss = 1e-3,
+                                   .loss_rows = 24,
+                                   .qk_norm = true};
 constexpr model::RowShape kRows{.seq = 40, .batch = 2};
 
 enum class Layer : std::uint8_t { embedding, block, head };
@@ -42,6 +53,9 @@ struct Case {
   DType precision = DType::f32;
   bool split = false;
   model::Recompute recompute = {};
+  bool rich = false;  ///< norms of queries and keys, dropout, a shared key/value head, logits by chunks, gathered rows kept
+
+  const model::ModelConfig& model() const { return rich ? kRich : kPlain; }
 };
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
@@ -50,10 +64,10 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   std::string recompute = c.recompute.block ? "FullRecompute" : "";
   if (c.recompute.attention) recompute += "Attention";
   if (c.recompute.mlp) recompute += "Mlp";
-  return fmt::format("{}{}{}{}{}{}", layers[static_cast<int>(c.layer)],
+  return fmt::format("{}{}{}{}{}{}{}", layers[static_cast<int>(c.layer)],
                      c.factory == Factory::dense ? "Dense" : fmt::format("Tp{}", c.tp),
                      c.sequence_parallel ? "SequenceParallel" : "", name_of(c.precision), c.split ? "Split" : "Whole",
-                     recompute);
+                     recompute, c.rich ? "Rich" : "");
 }
 
 constexpr model::Recompute kRecomputes[] = {
@@ -81,7 +95,10 @@ std::vector<Case> all_cases() {
   };
   add({.factory = Factory::dense, .sequence_parallel = false});
   for (const int tp : {1, 2}) {
-    for (const bool sequence_parallel : {false, true}) add({.tp = tp, .sequence_parallel = sequence_parallel});
+    for (const bool sequence_parallel : {false, true}) {
+      add({.tp = tp, .sequence_parallel = sequence_parallel});
+      add({.tp = tp, .sequence_parallel = sequence_parallel, .rich = true});
+    }
   }
   return cases;
 }
@@ -99,13 +116,14 @@ class Bench {
     const comm::Lane lane{group_.get(), scheduler_.add_stream("tp", stream::StreamKind::request)};
     const model::Parameters parameters{table_, store_};
     if (test.factory == Factory::dense) {
-      factory_ = std::make_unique<model::DenseFactory>(kModel, parameters);
+      factory_ = std::make_unique<model::DenseFactory>(test.model(), parameters);
     } else {
-      factory_ = std::make_unique<tp::ShardedFactory>(kModel, parameters, lane,
-                                                      tp::TpOptions{.sequence_parallel = test.sequence_parallel});
+      factory_ = std::make_unique<tp::ShardedFactory>(test.model(), parameters, lane,
+                                                      tp::TpOptions{.sequence_parallel = test.sequence_parallel,
+                                                                    .keep_gathered = test.rich});
     }
     layer_ = LayerId{test.layer == Layer::embedding ? 0 : test.layer == Layer::block ? 1 : 3};
-    const RankSpec spec{.model = kModel,
+    const RankSpec spec{.model = test.model(),
                         .rows = kRows,
                         .stages = {{StageId{0}, layer_, layer_}},
                         .microbatches = 1,
@@ -189,18 +207,31 @@ Seen measure(const Case& test) {
 }
 
 ActivationShape predict_shape(const Case& test, int rank) {
-  return activation_shape(kModel, {.seq = kRows.seq,
+  return activation_shape(test.model(), {.seq = kRows.seq,
                                    .batch = kRows.batch,
                                    .precision = test.precision,
                                    .tp = test.tp,
                                    .tp_rank = rank,
-                                   .sequence_parallel = test.sequence_parallel});
+                                   .sequence_parallel = test.sequence_parallel,
+                                   .keep_gathered = test.rich});
 }
 
 LayerBytes predict(const Case& test, const ActivationShape& shape) {
   return test.layer == Layer::embedding ? embedding_bytes(shape)
          : test.layer == Layer::block   ? block_bytes(shape, test.recompute)
                                         : head_bytes(shape);
+}
+
+// V = 32000, 2048 rows, fp32, on one rank; the dense form takes four times as much.
+TEST(HeadBytes, OfAChunkedHeadAreLittleMoreThanAChunkOfLogits) {
+  model::ModelConfig config{.layers = 1, .hidden = 512, .heads = 8, .kv_heads = 8, .vocab = 32000, .loss_rows = 512};
+  const auto shape = [&] { return activation_shape(config, {.seq = 1024, .batch = 2}); };
+  const double logits = 4.0 * 32000 * 512;
+  const auto bytes = head_bytes(shape());
+  for (const auto& phase : {bytes.forward, bytes.backward, bytes.backward_input, bytes.backward_weight})
+    EXPECT_LT(static_cast<double>(phase.peak), 1.2 * logits);
+  config.loss_rows = 0;
+  EXPECT_GT(static_cast<double>(head_bytes(shape()).backward.peak + head_bytes(shape()).forward.delta), 4 * logits);
 }
 
 class ActivationBytes : public testing::TestWithParam<Case> {};

@@ -146,11 +146,11 @@ std::vector<Case> all_cases() {
        [](const Tensors& in) { return Tensors{composed::sum_losses(in[2], in[1], in[3])}; }},
       {"cross_entropy_backward", vocab_inputs,
        [](const Tensors& in) {
-         cross_entropy_backward_(in[0], in[1], in[2], in[3], vocab_begin, 0.25);
+         cross_entropy_backward_(in[0], in[1], in[2], in[3], vocab_begin, 0.25, 1e-3);
          return Tensors{in[0]};
        },
        [](const Tensors& in) {
-         composed::cross_entropy_backward_(in[0], in[1], in[2], in[3], vocab_begin, 0.25);
+         composed::cross_entropy_backward_(in[0], in[1], in[2], in[3], vocab_begin, 0.25, 1e-3);
          return Tensors{in[0]};
        }},
       {"embedding_forward",

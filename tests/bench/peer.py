@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Step time and memory of sharded data parallelism beside PyTorch's FSDP2, run in turn on one machine.
+"""Step time and memory beside PyTorch's FSDP2 or its tensor parallelism, run in turn on one machine.
 
-    python tests/bench/fsdp_peer.py --peer torch_peer.py --torchrun .venv/bin/torchrun [--ranks 2 4] [--rounds 3]
+    python tests/bench/peer.py --peer torch_peer.py --torchrun .venv/bin/torchrun [--mode fsdp2|tp] [--ranks 2 4] [--rounds 3]
 
-torch_peer.py trains the same model with fully_shard and prints one JSON line with "final": true (median_step_ms,
-peak_rss_mib_max, baseline_rss_mib_max). Both: one thread a rank, a rank's whole share as one micro-batch. Text of the
-data set does not matter; it is made up.
+torch_peer.py trains the same model with fully_shard or parallelize_module and prints one JSON line with "final": true
+(median_step_ms, peak_rss_mib_max). Both: one thread a rank, a rank's whole share as one micro-batch. Text of the data set
+does not matter; it is made up.
 """
 
 import argparse
@@ -31,7 +31,8 @@ def run(command):
     return done.stdout
 
 
-def orthant(folder, ranks, dtype, steps):
+def orthant(folder, mode, ranks, dtype, steps):
+    axis, data_ranks = ("dp", ranks) if mode == "fsdp2" else ("tp", 1)
     config = folder / "config.toml"
     model = "\n".join(f"{key.replace('-', '_')} = {value}" for key, value in MODEL.items() if key != "vocab")
     config.write_text(f"""
@@ -39,12 +40,11 @@ def orthant(folder, ranks, dtype, steps):
 {model}
 vocab = {MODEL["vocab"]}
 [fsdp]
-stage = 3
-residency = "layer"
+{'stage = 3' if mode == "fsdp2" else 'stage = 0'}
 [train]
 steps = {steps}
 global_batch = {BATCH}
-micro_batch = {BATCH // ranks}
+micro_batch = {BATCH // data_ranks}
 seq_len = {SEQ}
 precision = "{dtype}"
 [data]
@@ -55,7 +55,7 @@ steps = 0
 dir = "{folder}/runs"
 """)
     output = run(["mpirun", "--oversubscribe", "--bind-to", "none", "-n", ranks, ROOT / "build/orthant", "train", config,
-                  "--set", f"mesh.dp={ranks}"])
+                  "--set", f"mesh.{axis}={ranks}"])
     folder = pathlib.Path(re.search(r"run folder (\S+)", output).group(1))
     steps = [json.loads(line)["step_ms"] for line in (folder / "metrics.jsonl").read_text().splitlines()][3:]
     memory = json.loads((folder / "summary.json").read_text())["memory"]
@@ -64,7 +64,7 @@ dir = "{folder}/runs"
 
 def peer(arguments, ranks, dtype, steps):
     sizes = [part for key, value in MODEL.items() for part in (f"--{key}", value)]
-    output = run([arguments.torchrun, "--nproc-per-node", ranks, arguments.peer, "--mode", "fsdp2", "--dtype", dtype, *sizes,
+    output = run([arguments.torchrun, "--nproc-per-node", ranks, arguments.peer, "--mode", arguments.mode, "--dtype", dtype, *sizes,
                   "--seq", SEQ, "--global-batch", BATCH, "--steps", steps])
     final = next(row for row in map(json.loads, filter(lambda line: line.startswith("{"), output.splitlines()))
                  if row.get("final"))
@@ -75,6 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True)
     parser.add_argument("--torchrun", default="torchrun")
+    parser.add_argument("--mode", choices=["fsdp2", "tp"], default="fsdp2")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"])
     parser.add_argument("--rounds", type=int, default=3)
@@ -86,12 +87,12 @@ def main():
         words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 8))) for _ in range(9000)]
         (folder / "text.txt").write_text("\n".join(" ".join(chance.choices(words, k=12)) for _ in range(20000)))
         run([ROOT / "build/orthant", "data", "prepare", folder / "text.txt", "--output", folder, "--vocab-size", MODEL["vocab"]])
-        print("| ranks | type | Orthant ms | FSDP2 ms | FSDP2 / Orthant | Orthant MiB | FSDP2 MiB |\n|---|---|---|---|---|---|---|")
+        print("| ranks | type | Orthant ms | PyTorch ms | PyTorch / Orthant | Orthant MiB | PyTorch MiB |\n|---|---|---|---|---|---|---|")
         for ranks in arguments.ranks:
             for dtype in arguments.dtypes:
                 ours, theirs = [], []
                 for _ in range(arguments.rounds):
-                    ours.append(orthant(folder, ranks, dtype, arguments.steps))
+                    ours.append(orthant(folder, arguments.mode, ranks, dtype, arguments.steps))
                     theirs.append(peer(arguments, ranks, dtype, arguments.steps))
                 a, b = (statistics.median(ms for ms, _ in runs) for runs in (ours, theirs))
                 c, d = (max(mib for _, mib in runs) for runs in (ours, theirs))
