@@ -129,7 +129,7 @@ void expect_linear_parity(const model::LinearSpec& spec, Cut in, Cut out, const 
                 config_for(cell.tp), cell);
 }
 
-class Layers : public testing::TestWithParam<Cell> {};
+class Layers : public CellTest {};
 INSTANTIATE_TEST_SUITE_P(Cells, Layers, testing::ValuesIn(all_cells()), name_of);
 
 TEST_P(Layers, FusedColumnParallelWithFewerKeyValueHeadsEqualsTheDenseOne) {

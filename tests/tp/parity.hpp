@@ -31,6 +31,12 @@ struct Cell {
 std::vector<Cell> all_cells();
 std::string name_of(const testing::TestParamInfo<Cell>& info);
 
+/// A test of each cell, with the same random inputs every time.
+class CellTest : public testing::TestWithParam<Cell> {
+ protected:
+  void SetUp() override;
+};
+
 /// The layers under test, run as a stage's program runs them. By default one differentiable function of `input`.
 class Subject {
  public:
