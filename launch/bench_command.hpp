@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// orthant bench: measurements on emulated devices. Here `pipeline`, a schedule measured beside predicted; `fsdp` and `tp`
-// are in bench_fsdp_command.hpp and bench_tp_command.hpp.
+// orthant bench: measurements on emulated devices. Here `pipeline`, a schedule measured beside predicted; `fsdp` and
+// `tp` are in bench_fsdp_command.hpp and bench_tp_command.hpp.
 #pragma once
 
 namespace CLI {

@@ -55,13 +55,14 @@ void print_json(const TpArguments& arguments, const TpBench& bench, int ranks) {
 void print_table(const TpArguments& arguments, const TpBench& bench, int ranks) {
   const auto& o = arguments.options;
   fmt::print(
-      "{} pairs of a column- and a row-parallel layer on {} emulated ranks ({}); ms: product {}, collective {}; median of {}\n"
+      "{} pairs of a column- and a row-parallel layer on {} emulated ranks ({}); ms: product {}, collective {}; median "
+      "of {}\n"
       "                             pass  products   exposed  predicted\n",
       o.layers, ranks, under_mpirun() ? "mpi" : "threads", o.product_ms, o.collective_ms, o.steps);
   for (const auto& run : bench.runs) {
     const auto& pass = run.median();
-    fmt::print("  {:<22} {:8.1f}  {:8.1f}  {:8.1f}   {:8.1f}\n", name_of(run.mode), pass.ms, pass.compute_ms, pass.exposed_ms(),
-               run.predicted_exposed_ms);
+    fmt::print("  {:<22} {:8.1f}  {:8.1f}  {:8.1f}   {:8.1f}\n", name_of(run.mode), pass.ms, pass.compute_ms,
+               pass.exposed_ms(), run.predicted_exposed_ms);
   }
 }
 
@@ -69,10 +70,11 @@ void write_svg(const TpBench& bench, const std::string& path) {
   std::vector<TimelinePanel> panels;
   for (const auto& run : bench.runs) {
     const auto& pass = run.median();
-    panels.push_back({.title = fmt::format("{}: {:.0f} ms, {:.0f} exposed", name_of(run.mode), pass.ms, pass.exposed_ms()),
-                      .rows = {"compute", "tp"},
-                      .boxes = {},
-                      .end_ms = pass.ms});
+    panels.push_back(
+        {.title = fmt::format("{}: {:.0f} ms, {:.0f} exposed", name_of(run.mode), pass.ms, pass.exposed_ms()),
+         .rows = {"compute", "tp"},
+         .boxes = {},
+         .end_ms = pass.ms});
     for (const TpBox& box : pass.boxes) {
       panels.back().boxes.push_back({.row = box.kind == TpBoxKind::product ? 0 : 1,
                                      .kind = static_cast<int>(box.kind),
@@ -105,10 +107,10 @@ int bench_tp(const TpArguments& arguments) {
 
 void add_bench_tp_command(CLI::App& bench, int& code) {
   const auto arguments = std::make_shared<TpArguments>();
-  auto* command = bench.add_subcommand(
-      "tp",
-      "tensor parallelism on emulated devices: what the real layers post, wait for and compute, where products and links take a given "
-      "time. Ranks are threads, or processes under mpirun -n RANKS");
+  auto* command = bench.add_subcommand("tp",
+                                       "tensor parallelism on emulated devices: what the real layers post, wait for "
+                                       "and compute, where products and links take a given "
+                                       "time. Ranks are threads, or processes under mpirun -n RANKS");
   TpBenchOptions& options = arguments->options;
   const auto add = [&](const char* name, auto& value, const char* text, CLI::Validator valid) {
     command->add_option(name, value, text)->capture_default_str()->check(valid);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// orthant bench tp: how much communication tensor parallelism exposes on emulated devices, with and without its overlap.
+// orthant bench tp: how much communication tensor parallelism exposes on emulated devices, with and without its
+// overlap.
 #pragma once
 
 namespace CLI {

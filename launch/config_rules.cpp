@@ -20,9 +20,7 @@ using config::ConfigReader;
 void check_divisions(ConfigReader& in, const RunConfig& run) {
   const auto& m = run.model;
   const auto tp = run.mesh.tp;
-  const auto is_legal = [&m](int degree) {
-    return tp::cuts_heads(m.heads, m.kv_heads, degree) && m.ffn % degree == 0;
-  };
+  const auto is_legal = [&m](int degree) { return tp::cuts_heads(m.heads, m.kv_heads, degree) && m.ffn % degree == 0; };
   const auto reject = [&](const std::string& what) {
     in.reject("mesh.tp", fmt::format("{} tp = {}; use tp in {}", what, tp, legal_degrees(m.heads, is_legal)),
               {"model.heads", "model.kv_heads", "model.ffn", "model.hidden"});

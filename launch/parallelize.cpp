@@ -132,9 +132,8 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
   auto parts = std::make_unique<ParallelParts>();
 
   // tp: shapes shrink along the tensor axis.
-  parts->factory =
-      std::make_unique<tp::ShardedFactory>(run.model, model::Parameters{parts->table, parts->store}, mesh.tp(),
-                                           tp_options(run));
+  parts->factory = std::make_unique<tp::ShardedFactory>(run.model, model::Parameters{parts->table, parts->store},
+                                                        mesh.tp(), tp_options(run));
   // pp: this rank's layers only.
   parts->program =
       std::make_unique<step::LlamaProgram>(rank_spec(run, plan, mesh.coordinate()), *parts->factory,

@@ -52,7 +52,8 @@ step::Checkpoint RunConfig::checkpoint() const {
 mesh::MeshShape RunConfig::mesh_shape() const {
   const int shard = mesh.dp_shard == 0 ? mesh.dp : mesh.dp_shard;
   const int kv_heads = static_cast<int>(std::min<std::int64_t>(model.kv_heads, mesh.tp));
-  return {.pp = mesh.pp, .dp_replicate = mesh.dp / shard, .dp_shard = shard, .tp = mesh.tp, .tp_share = mesh.tp / kv_heads};
+  return {
+      .pp = mesh.pp, .dp_replicate = mesh.dp / shard, .dp_shard = shard, .tp = mesh.tp, .tp_share = mesh.tp / kv_heads};
 }
 
 RunConfig parse_run_config(config::ConfigDocument document, int world, std::int64_t vocab_of_data) {

@@ -128,7 +128,8 @@ struct RunConfig {
   std::string resolved;  ///< TOML
 
   std::int64_t microbatches() const { return train.global_batch / (mesh.dp * train.micro_batch); }
-  /// Number of a micro-batch's first sample among those of a global batch: data-parallel rank r has the r-th contiguous share.
+  /// Number of a micro-batch's first sample among those of a global batch: data-parallel rank r has the r-th contiguous
+  /// share.
   std::int64_t first_sample(int dp_rank, MicrobatchId microbatch) const {
     return dp_rank * (train.global_batch / mesh.dp) + microbatch.value * train.micro_batch;
   }

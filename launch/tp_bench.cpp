@@ -24,7 +24,8 @@ constexpr std::int64_t kRowsPerRank = 64, kColumnsPerRank = 32;
 
 bool is_forward(TpMode mode) { return mode == TpMode::forward || mode == TpMode::forward_pieces; }
 
-/// A column- and a row-parallel layer, of which every product and every collective over all rows takes what it is to take.
+/// A column- and a row-parallel layer, of which every product and every collective over all rows takes what it is to
+/// take.
 class Pair {
  public:
   Pair(TpMode mode, const TpBenchOptions& options, comm::Lane lane)
@@ -62,7 +63,8 @@ class Pair {
                      .keep_gathered = mode == TpMode::backward_kept,
                      .gather_pieces = mode == TpMode::forward_pieces ? options.pieces : 1};
     tp.flops_per_us = 2 * rows * width * kColumnsPerRank / (options.product_ms * 1e3);
-    tp.bytes_per_us = rows * width * static_cast<double>(tp.element_bytes) * (ranks - 1) / ranks / (options.collective_ms * 1e3);
+    tp.bytes_per_us =
+        rows * width * static_cast<double>(tp.element_bytes) * (ranks - 1) / ranks / (options.collective_ms * 1e3);
     return tp;
   }
 
@@ -91,7 +93,8 @@ class Player {
       switch (segment.kind) {
         case Segment::Kind::compute: {
           const double from = now_us();
-          stream::sleep_until(Clock::now() + std::chrono::duration_cast<Clock::duration>(Microseconds(segment.cost_us)));
+          stream::sleep_until(Clock::now() +
+                              std::chrono::duration_cast<Clock::duration>(Microseconds(segment.cost_us)));
           products.push_back({from, now_us()});
           break;
         }
@@ -214,9 +217,10 @@ TpRun run_tp(TpMode mode, const TpBenchOptions& options, comm::Fabric& fabric) {
   PacedCollectives group(std::move(bare),
                          {.all_gather_us = cost_us(declared, true), .reduce_scatter_us = cost_us(declared, false)});
   Player player(group);
-  stream::CpuScheduler scheduler({.deadline = kPassTimeout, .record = true, .on_failure = [&fabric](std::exception_ptr) {
-                                    fabric.abort("a task of an emulated rank failed");
-                                  }});
+  stream::CpuScheduler scheduler(
+      {.deadline = kPassTimeout, .record = true, .on_failure = [&fabric](std::exception_ptr) {
+         fabric.abort("a task of an emulated rank failed");
+       }});
   const Streams streams = add_streams(scheduler);
   for (int step = 0; step <= options.steps; ++step) {
     for (auto& layer : products) layer.clear();

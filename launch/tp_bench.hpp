@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor parallelism on emulated devices: what the real sharded layers declare, so what their bodies are held to, is played with
-// products that sleep and collectives that take a given time, through the CPU scheduler and real messages. What a pass takes beyond
-// its products is exposed communication.
+// Tensor parallelism on emulated devices: what the real sharded layers declare, so what their bodies are held to, is
+// played with products that sleep and collectives that take a given time, through the CPU scheduler and real messages.
+// What a pass takes beyond its products is exposed communication.
 #pragma once
 
 #include <array>
@@ -19,16 +19,16 @@ enum class TpMode : std::uint8_t {
   forward,              ///< rows are gathered, then multiplied
   forward_pieces,       ///< gathered in pieces, one of which is multiplied while the next ones travel
 };
-inline constexpr std::array kTpModes{TpMode::backward_no_overlap, TpMode::backward, TpMode::backward_kept, TpMode::forward,
-                                     TpMode::forward_pieces};
+inline constexpr std::array kTpModes{TpMode::backward_no_overlap, TpMode::backward, TpMode::backward_kept,
+                                     TpMode::forward, TpMode::forward_pieces};
 std::string name_of(TpMode mode);
 
 struct TpBenchOptions {
-  int layers = 8;           ///< pairs of a column- and a row-parallel layer
-  double product_ms = 6;    ///< of a layer's product, or of one of the two of its backward
-  double collective_ms = 4; ///< of all rows of a sequence
-  int pieces = 4;           ///< forward_pieces
-  int steps = 5;            ///< measured, after one that is not
+  int layers = 8;            ///< pairs of a column- and a row-parallel layer
+  double product_ms = 6;     ///< of a layer's product, or of one of the two of its backward
+  double collective_ms = 4;  ///< of all rows of a sequence
+  int pieces = 4;            ///< forward_pieces
+  int steps = 5;             ///< measured, after one that is not
 };
 
 enum class TpBoxKind : std::uint8_t { product, gather, sum };
@@ -48,8 +48,8 @@ struct TpPass {
 
 struct TpRun {
   TpMode mode;
-  std::vector<TpPass> passes;        ///< as measured on this rank
-  double predicted_exposed_ms = 0;   ///< by the virtual clock, from the same submissions
+  std::vector<TpPass> passes;       ///< as measured on this rank
+  double predicted_exposed_ms = 0;  ///< by the virtual clock, from the same submissions
 
   /// The pass of median duration.
   const TpPass& median() const;

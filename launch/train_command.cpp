@@ -169,8 +169,8 @@ class RankRun {
                                          .save_gradients = arguments.save_gradients,
                                          .folder = writer,
                                          .reports = first});
-    const auto measured = gather_measured({allocator.peak_bytes(), peak_resident_bytes(), resident_empty}, control,
-                                          context_.timeout);
+    const auto measured =
+        gather_measured({allocator.peak_bytes(), peak_resident_bytes(), resident_empty}, control, context_.timeout);
 
     write_trace(*model_, writer);
     const auto profile = profile_json(*model_, plan, message_us);

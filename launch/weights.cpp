@@ -61,7 +61,9 @@ void gather_parameters(ParallelModel& model, ShardTensor which,
     auto flat = whole.view({-1});
     for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run,
                               std::int64_t from) {
-      if (!shard.counted || !parameter.placement.is_owned() || parameter.name != wanted.name || !(shard.*which).defined()) return;
+      if (!shard.counted || !parameter.placement.is_owned() || parameter.name != wanted.name ||
+          !(shard.*which).defined())
+        return;
       flat.narrow(0, run.global, run.length).copy_((shard.*which).narrow(0, from, run.length));
     });
     // One owner holds each element and the others zero, so the sum is a gather.

@@ -41,7 +41,8 @@ struct ChunkedLossHead::Function : torch::autograd::Function<ChunkedLossHead::Fu
     ctx->saved_data["pass"] = model::keep(pass);
     return loss;
   }
-  static variable_list backward(AutogradContext* ctx, const variable_list&) {  // of a loss: the incoming gradient is one
+  static variable_list backward(AutogradContext* ctx,
+                                const variable_list&) {  // of a loss: the incoming gradient is one
     const auto saved = ctx->get_saved_variables();
     // Detached: what waits for W would hold the graph below it.
     auto dx = model::kept<ChunkedLossHead>(ctx, "head")

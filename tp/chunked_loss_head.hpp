@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loss head without logits: they are made for a few rows at a time, used, and made again in backward. What stays of forward are two
-// numbers a row. The price is one more product of the head's size a step; under the B/W split, another in W.
+// The loss head without logits: they are made for a few rows at a time, used, and made again in backward. What stays of
+// forward are two numbers a row. The price is one more product of the head's size a step; under the B/W split, another
+// in W.
 #pragma once
 
 #include <orthant/tp/vocab_parallel.hpp>

@@ -48,8 +48,8 @@ class ParallelLinear : public model::Linear {
   std::string what_;
 };
 
-/// [N, F] -> [T, E] with a range of each part's output features. Keeps the N rows, which backward gathers again, or all T
-/// (TpOptions::keep_gathered).
+/// [N, F] -> [T, E] with a range of each part's output features. Keeps the N rows, which backward gathers again, or all
+/// T (TpOptions::keep_gathered).
 class ColumnParallel final : public ParallelLinear {
  public:
   using ParallelLinear::ParallelLinear;

@@ -33,8 +33,8 @@ ShardedFactory::ShardedFactory(const model::ModelConfig& config, model::Paramete
     for (int degree = 1; degree <= config.heads; ++degree) {
       if (cuts_heads(config.heads, config.kv_heads, degree)) legal.push_back(degree);
     }
-    throw ConfigError(fmt::format("{} heads and {} key/value heads cannot be cut over tp = {}; use tp in {{{}}}", config.heads,
-                                  config.kv_heads, exchange_.size(), fmt::join(legal, ", ")));
+    throw ConfigError(fmt::format("{} heads and {} key/value heads cannot be cut over tp = {}; use tp in {{{}}}",
+                                  config.heads, config.kv_heads, exchange_.size(), fmt::join(legal, ", ")));
   }
 }
 
@@ -47,8 +47,9 @@ std::unique_ptr<model::Linear> ShardedFactory::linear(const model::LinearSpec& s
   std::vector<shard::ParameterTable::Part> parts;
   for (const auto& part : spec.parts) {
     const shard::Shape shape{part.out, spec.in};
-    const auto placement = part.pieces > 0 ? shard::shard_pieces(shape, 0, part.pieces, exchange_.rank(), exchange_.size())
-                                           : cut(shape, column ? 0 : 1);
+    const auto placement = part.pieces > 0
+                               ? shard::shard_pieces(shape, 0, part.pieces, exchange_.rank(), exchange_.size())
+                               : cut(shape, column ? 0 : 1);
     parts.push_back({.name = part.name, .placement = placement, .partial = placement.copies > 1});
   }
   auto& weight = model::declare(parameters_, spec.unit, parts);

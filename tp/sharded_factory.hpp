@@ -12,20 +12,20 @@
 
 namespace orthant::tp {
 
-/// Whether attention can be cut over so many ranks: each has as many query heads as any other, and either key/value heads of its own
-/// or one that it shares with as many neighbours as any other.
+/// Whether attention can be cut over so many ranks: each has as many query heads as any other, and either key/value
+/// heads of its own or one that it shares with as many neighbours as any other.
 bool cuts_heads(std::int64_t heads, std::int64_t kv_heads, int degree);
 
 class ShardedFactory final : public model::LayerFactory {
  public:
   /// lane    the tp communicator and the stream that its operations are ordered on; outlives every layer made here.
-  /// Throws  ConfigError if heads are not divisible by the lane's size, or it and the number of key/value heads do not divide one
-  /// another.
+  /// Throws  ConfigError if heads are not divisible by the lane's size, or it and the number of key/value heads do not
+  /// divide one another.
   ShardedFactory(const model::ModelConfig& config, model::Parameters parameters, comm::Lane lane,
                  const TpOptions& options);
 
-  /// column: every part is cut by output features; row: its one part is cut by input features. Of fewer key/value heads than ranks,
-  /// neighbours hold the same one, and each has a term of its gradient.
+  /// column: every part is cut by output features; row: its one part is cut by input features. Of fewer key/value heads
+  /// than ranks, neighbours hold the same one, and each has a term of its gradient.
   std::unique_ptr<model::Linear> linear(const model::LinearSpec& spec) override;
   std::unique_ptr<model::Embedding> embedding(UnitId unit, const std::string& name) override;
   std::unique_ptr<model::LossHead> loss_head(UnitId unit, const std::string& name) override;

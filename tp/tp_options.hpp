@@ -11,7 +11,8 @@ struct TpOptions {
   bool sequence_parallel = true;
   /// false: every collective is waited for as soon as it is posted (to measure what the overlap is worth).
   bool overlap = true;
-  /// Column-parallel layers keep the gathered rows of their input for the weight gradient: more memory, no second gather.
+  /// Column-parallel layers keep the gathered rows of their input for the weight gradient: more memory, no second
+  /// gather.
   bool keep_gathered = false;
   /// Forward gathers the rows in so many pieces and multiplies one while the next ones travel.
   int gather_pieces = 1;

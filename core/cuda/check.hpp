@@ -10,7 +10,8 @@
 
 namespace orthant::cuda {
 
-/// Throws InternalError with the name of the call. The error is taken out of the runtime, which would report it at the next, innocent call.
+/// Throws InternalError with the name of the call. The error is taken out of the runtime, which would report it at the
+/// next, innocent call.
 inline void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
   cudaGetLastError();

@@ -79,9 +79,8 @@ struct HeadNormFunction : Function<HeadNormFunction> {
     const auto saved = ctx->get_saved_variables();
     auto &query = kept<Parameter>(ctx, "query"), &key = kept<Parameter>(ctx, "key");
     const auto gradient = [&](Parameter& parameter) {
-      return parameter.trains
-                 ? kernels::HeadNormGradient{parameter.grad, parameter.next_contribution()}
-                 : kernels::HeadNormGradient{at::empty_like(parameter.weight, saved[1].options())};
+      return parameter.trains ? kernels::HeadNormGradient{parameter.grad, parameter.next_contribution()}
+                              : kernels::HeadNormGradient{at::empty_like(parameter.weight, saved[1].options())};
     };
     auto dqkv = kernels::head_norm_backward(grads[0].contiguous(), saved[0], {query.weight, key.weight},
                                             {.q_rstd = saved[1], .k_rstd = saved[2]}, kept_shape(ctx), gradient(query),
@@ -123,8 +122,8 @@ struct AddDropout : Function<AddDropout> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& update,
                             const kernels::DropoutRows& rows) {
     ctx->saved_data["rate"] = rows.rate;
-    ctx->saved_data["rows"] = std::vector<std::int64_t>{static_cast<std::int64_t>(rows.key), rows.first_sample, rows.batch,
-                                                        rows.first_row};
+    ctx->saved_data["rows"] =
+        std::vector<std::int64_t>{static_cast<std::int64_t>(rows.key), rows.first_sample, rows.batch, rows.first_row};
     return kernels::add_dropout(residual, update, rows);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {

@@ -79,11 +79,8 @@ Parameter& Block::declare_head_norm(LayerFactory& factory, Parameters parameters
 }
 
 kernels::AttentionShape Block::attention_shape() const {
-  return {.seq = shape_.seq,
-          .batch = shape_.batch,
-          .heads = heads_,
-          .kv_heads = kv_heads_,
-          .head_dim = config_.head_dim};
+  return {
+      .seq = shape_.seq, .batch = shape_.batch, .heads = heads_, .kv_heads = kv_heads_, .head_dim = config_.head_dim};
 }
 
 at::Tensor Block::forward(const at::Tensor& x_ND, LayerPass& pass, const kernels::RotaryTable& rotary,
@@ -96,13 +93,14 @@ at::Tensor Block::add_residual(const at::Tensor& x_ND, const at::Tensor& update_
                                const LayerPass& pass) const {
   if (!pass.dropout) return at::add(x_ND, update_ND);
   const auto& source = *pass.dropout;
-  const auto random = philox(static_cast<std::uint64_t>(source.step), static_cast<std::uint64_t>(2 * layer_.value + place),
-                             source.seed);
-  return add_dropout(x_ND, update_ND, {.rate = config_.dropout,
-                                       .key = std::uint64_t{random[0]} << 32 | random[1],
-                                       .first_sample = source.first_sample,
-                                       .batch = shape_.batch,
-                                       .first_row = source.first_row});
+  const auto random = philox(static_cast<std::uint64_t>(source.step),
+                             static_cast<std::uint64_t>(2 * layer_.value + place), source.seed);
+  return add_dropout(x_ND, update_ND,
+                     {.rate = config_.dropout,
+                      .key = std::uint64_t{random[0]} << 32 | random[1],
+                      .first_sample = source.first_sample,
+                      .batch = shape_.batch,
+                      .first_row = source.first_row});
 }
 
 // Without a graph nothing is held for longer than its reader needs it.
@@ -111,18 +109,17 @@ at::Tensor Block::attend(const at::Tensor& x_ND, LayerPass& pass, const kernels:
   auto qkv_TE = qkv_->forward(rms_norm(x_ND, input_norm_, config_.norm_eps), pass);
   const auto shape = attention_shape();
   kernels::AttentionSaved saved;
-  auto normed_TE =
-      config_.qk_norm ? head_norm(qkv_TE, *query_norm_, *key_norm_, shape, config_.norm_eps) : qkv_TE;
+  auto normed_TE = config_.qk_norm ? head_norm(qkv_TE, *query_norm_, *key_norm_, shape, config_.norm_eps) : qkv_TE;
   const auto context_THK = attention(normed_TE, shape, rotary, drops ? &saved : nullptr);
   normed_TE.reset();
   if (!drops) qkv_TE.reset();
   auto mid_ND = add_residual(x_ND, attention_out_->forward(context_THK, pass), 0, pass);
   if (!drops) return mid_ND;
   pass.recompute.push_back([=, this, &rotary](LayerPass&) {
-    const auto normed = config_.qk_norm ? kernels::head_norm_forward(qkv_TE, {query_norm_->weight, key_norm_->weight}, shape,
-                                                                     config_.norm_eps)
-                                              .qkv
-                                        : qkv_TE;
+    const auto normed =
+        config_.qk_norm
+            ? kernels::head_norm_forward(qkv_TE, {query_norm_->weight, key_norm_->weight}, shape, config_.norm_eps).qkv
+            : qkv_TE;
     const auto again = kernels::attention_forward(normed, shape, rotary);
     refill_memory(saved.q, again.q);
     refill_memory(saved.k, again.k);

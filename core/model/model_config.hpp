@@ -21,10 +21,10 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double init_std = 0.02;
   bool tie_embeddings = false;
-  double dropout = 0;    ///< [0, 1): of what attention and MLP add to the residual, in training
-  double z_loss = 0;             ///< of the training loss: weight of log(Z)^2
-  std::int64_t loss_rows = 0;    ///< rows whose logits are there at once; 0: all of a micro-batch
-  bool qk_norm = false;  ///< an RMSNorm over each query and key head, before the rotary embedding
+  double dropout = 0;          ///< [0, 1): of what attention and MLP add to the residual, in training
+  double z_loss = 0;           ///< of the training loss: weight of log(Z)^2
+  std::int64_t loss_rows = 0;  ///< rows whose logits are there at once; 0: all of a micro-batch
+  bool qk_norm = false;        ///< an RMSNorm over each query and key head, before the rotary embedding
 
   /// Layer ids run from 0 (embedding) over 1..layers (blocks) to this one (final norm, head and loss).
   std::int64_t head_layer() const { return layers + 1; }

@@ -39,8 +39,12 @@ Region ParameterTable::add_region(UnitId id, const std::vector<Part>& parts) {
     }
     region.shape.front() += local.front();
     unit.parameters.push_back(static_cast<int>(parameters_.size()));
-    parameters_.push_back(
-        {.name = part.name, .placement = part.placement, .unit = id, .offset = offset, .init = part.init, .partial = part.partial});
+    parameters_.push_back({.name = part.name,
+                           .placement = part.placement,
+                           .unit = id,
+                           .offset = offset,
+                           .init = part.init,
+                           .partial = part.partial});
     offset += numel(local);
   }
   unit.numel = offset;

@@ -41,8 +41,9 @@ struct FlatUnit {
   UnitId id;
   std::string name;  ///< "layers.3", "embedding", "norms"
   UnitKind kind = UnitKind::block;
-  bool decays = true;   ///< weight decay applies (matrices only)
-  bool counted = true;  ///< this rank adds what it owns of it to the global norm and writes it to files (one a replica group)
+  bool decays = true;  ///< weight decay applies (matrices only)
+  bool counted =
+      true;  ///< this rank adds what it owns of it to the global norm and writes it to files (one a replica group)
   bool tied = false;                        ///< the same parameter also lives on the other end of the pipeline
   double lr_scale = 1.0;                    ///< of its parameter group
   std::optional<double> weight_decay = {};  ///< of its parameter group; none: the optimizer's, where `decays`

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placement: which part of a global tensor a rank of one axis holds, where each element of it lies locally, and how many
-// ranks hold that part, too. Constructors replicate() and shard(). Uneven shards are legal, empty ones too: nothing is
-// padded.
+// Placement: which part of a global tensor a rank of one axis holds, where each element of it lies locally, and how
+// many ranks hold that part, too. Constructors replicate() and shard(). Uneven shards are legal, empty ones too:
+// nothing is padded.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ struct Placement {
 /// Whole on each of `copies` ranks.
 Placement replicate(Shape global_shape, int copy = 0, int copies = 1);
 Placement shard(Shape global_shape, int dim, int index, int degree);
-/// On `degree` ranks, of a dim that can be cut into so many equal pieces only. Where there are fewer of those than ranks, neighbours
-/// hold the same one. `pieces` and `degree`: one divides the other.
+/// On `degree` ranks, of a dim that can be cut into so many equal pieces only. Where there are fewer of those than
+/// ranks, neighbours hold the same one. `pieces` and `degree`: one divides the other.
 Placement shard_pieces(Shape global_shape, int dim, std::int64_t pieces, int index, int degree);
 
 }  // namespace orthant::shard

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a slice of a flat unit is this rank's to count, and what of its gradient is a sum with other ranks still to be taken.
-// Elements that belong to no parameter (alignment) are zero and go with their neighbours.
+// What of a slice of a flat unit is this rank's to count, and what of its gradient is a sum with other ranks still to
+// be taken. Elements that belong to no parameter (alignment) are zero and go with their neighbours.
 #pragma once
 
 #include <vector>

@@ -148,7 +148,8 @@ void head_norm_backward(Tape& t, const Sizes& z) {
   t.give(2 * z.te() + z.head_rstd());
 }
 
-/// What attention makes from the fused projection, and its scratch. With norms of queries and keys the projection stays.
+/// What attention makes from the fused projection, and its scratch. With norms of queries and keys the projection
+/// stays.
 void attention_forward(Tape& t, const Sizes& z) {
   if (z.s.qk_norm) head_norm_forward(t, z);
   t.take(z.te() + z.probabilities() + z.tq());
@@ -316,7 +317,8 @@ PhaseBytes phase(const Phase& body, const Arguments&... arguments) {
 ActivationShape activation_shape(const model::ModelConfig& model, const ActivationOptions& options) {
   const auto rows = options.seq * options.batch;
   const auto shards = options.sequence_parallel ? options.tp : 1;
-  invariant(rows % shards == 0 && model.heads % options.tp == 0, "activation_shape: rows and heads are divisible by tp");
+  invariant(rows % shards == 0 && model.heads % options.tp == 0,
+            "activation_shape: rows and heads are divisible by tp");
   const auto part = [&](std::int64_t whole) {
     return shard::balanced_range(whole, options.tp_rank, options.tp).length();
   };

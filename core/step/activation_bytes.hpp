@@ -29,8 +29,8 @@ struct ActivationShape {
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
   DType precision = DType::f32;
-  bool gathers_rows = true;      ///< sequence parallelism, of any degree
-  bool keeps_gathered = false;   ///< column-parallel layers keep their input's rows of all ranks
+  bool gathers_rows = true;     ///< sequence parallelism, of any degree
+  bool keeps_gathered = false;  ///< column-parallel layers keep their input's rows of all ranks
 
   /// Of what travels between layers and stages: [local rows, hidden].
   std::int64_t activation_bytes() const { return local_rows * hidden * static_cast<std::int64_t>(size_of(precision)); }

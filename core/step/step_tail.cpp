@@ -57,7 +57,8 @@ void StepTail::norm_units(std::int64_t step) {
 void StepTail::tie() {
   for (std::size_t i = 0; i < ranges_.size(); ++i) {
     auto& shard = store_.shards()[i];
-    if (table_.unit(shard.unit).tied && trains(shard)) all_reduce_gradient(shard, ranges_[i].whole, lanes_.tie, "AR tie");
+    if (table_.unit(shard.unit).tied && trains(shard))
+      all_reduce_gradient(shard, ranges_[i].whole, lanes_.tie, "AR tie");
   }
 }
 

@@ -42,8 +42,8 @@ Cost run(const Sizes& sizes, std::int64_t chunk) {
   model::ParameterStore store;
   table.add_unit({.id = UnitId{0}, .name = "head"});
   tp::ShardedFactory factory(
-      {.hidden = sizes.hidden, .heads = 1, .kv_heads = 1, .vocab = sizes.vocab, .loss_rows = chunk},
-      {table, store}, {group.get(), stream::StreamId{0}}, {});
+      {.hidden = sizes.hidden, .heads = 1, .kv_heads = 1, .vocab = sizes.vocab, .loss_rows = chunk}, {table, store},
+      {group.get(), stream::StreamId{0}}, {});
   const auto head = factory.loss_head(UnitId{0}, "lm_head.weight");
   store.bind(UnitId{0}, at::randn({sizes.vocab * sizes.hidden}).mul_(0.02), at::zeros({sizes.vocab * sizes.hidden}));
   const auto x = at::randn({sizes.rows, sizes.hidden}).requires_grad_();
@@ -82,7 +82,8 @@ int main(int count, char** arguments) {
   for (const auto chunk : chunks) {
     const auto cost = run(sizes, chunk);
     const auto rows = chunk == 0 ? sizes.rows : chunk;
-    std::printf("  %12lld  %10.1f  %16.2f  %6.0f\n", static_cast<long long>(rows), static_cast<double>(cost.peak_bytes) / (1 << 20),
+    std::printf("  %12lld  %10.1f  %16.2f  %6.0f\n", static_cast<long long>(rows),
+                static_cast<double>(cost.peak_bytes) / (1 << 20),
                 static_cast<double>(cost.peak_bytes) / static_cast<double>(rows * sizes.vocab * 4), cost.ms);
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor parallelism trains like one rank, whatever else is on: key/value heads that ranks share, norms of queries and keys, dropout,
-// tied weights, vocabularies that nothing divides, every kind of schedule, both data-parallel engines. What several ranks hold stays
-// the same on all of them, bit for bit.
+// Tensor parallelism trains like one rank, whatever else is on: key/value heads that ranks share, norms of queries and
+// keys, dropout, tied weights, vocabularies that nothing divides, every kind of schedule, both data-parallel engines.
+// What several ranks hold stays the same on all of them, bit for bit.
 #include <map>
 
 #include <fmt/format.h>
@@ -30,8 +30,7 @@ RunConfig tensor_config(std::int64_t kv_heads, bool tied) {
                .z_loss = 1e-3,
                .loss_rows = kv_heads == 2 ? 10 : 0,
                .qk_norm = true};
-  run.train = {
-      .steps = 3, .global_batch = 8, .micro_batch = 1, .seq_len = 24, .seed = 11, .precision = DType::f64};
+  run.train = {.steps = 3, .global_batch = 8, .micro_batch = 1, .seq_len = 24, .seed = 11, .precision = DType::f64};
   run.lr = {.kind = optim::LrKind::constant, .peak = 1e-2};
   return run;
 }
@@ -62,13 +61,14 @@ TEST_P(TensorParallel, TrainsLikeOneRankWithEveryScheduleAndSharding) {
         for (const int stage : {0, 3}) {
           auto run = models[cell++ % models.size()];
           const auto& want = one_rank(run);
-          run.mesh = {.pp = std::string(schedule) == "zb_v" ? 2 : 1 + static_cast<int>(cell % 2), .dp = dp, .tp = GetParam()};
+          run.mesh = {
+              .pp = std::string(schedule) == "zb_v" ? 2 : 1 + static_cast<int>(cell % 2), .dp = dp, .tp = GetParam()};
           run.sequence_parallel = sequence_parallel;
           run.pipeline.schedule = schedule;
           run.fsdp = {.stage = stage, .residency = stage == 3 && cell % 3 == 0 ? "layer" : "auto"};
           SCOPED_TRACE(fmt::format("kv_heads {} {} sequence_parallel {} {} pp{} dp{} stage {}", run.model.kv_heads,
-                                   run.model.tie_embeddings ? "tied" : "untied", sequence_parallel, schedule, run.mesh.pp,
-                                   dp, stage));
+                                   run.model.tie_embeddings ? "tied" : "untied", sequence_parallel, schedule,
+                                   run.mesh.pp, dp, stage));
           expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kFp64);
         }
       }
@@ -76,8 +76,8 @@ TEST_P(TensorParallel, TrainsLikeOneRankWithEveryScheduleAndSharding) {
   }
 }
 
-// NVIDIA/Megatron-LM#7452, finding 11: a norm that every rank applies to its own heads has one term of its gradient on each, with
-// sequence parallelism or without.
+// NVIDIA/Megatron-LM#7452, finding 11: a norm that every rank applies to its own heads has one term of its gradient on
+// each, with sequence parallelism or without.
 TEST(PeersBugs, NormsOfQueriesAndKeysStayTheSameOnAllRanksOver20Steps) {
   auto run = tensor_config(24, false);
   run.train.steps = 20;
@@ -105,7 +105,8 @@ TEST(PeersBugs, AWeightUsedTwiceOnAStageIsAccumulatedOnceUnderASplitBackward) {
   }
 }
 
-// NVIDIA/Megatron-LM#6858: random numbers belong to elements, not to ranks, so there is no state that a rank could get from another.
+// NVIDIA/Megatron-LM#6858: random numbers belong to elements, not to ranks, so there is no state that a rank could get
+// from another.
 TEST(PeersBugs, DropoutIsTheSameOnEveryMeshAndNotTheSameInEveryStepOrLayer) {
   auto run = tensor_config(24, false);
   run.train.steps = 2;

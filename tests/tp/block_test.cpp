@@ -51,7 +51,7 @@ class BlockSubject final : public Subject {
 class NormedHeadSubject final : public Subject {
  public:
   NormedHeadSubject(const model::ModelConfig& config, model::LayerFactory& factory, model::Parameters parameters,
-              at::Tensor targets)
+                    at::Tensor targets)
       : head_(config, factory, parameters, UnitId{model::UnitIds::norms(config)}, kShape),
         targets_(std::move(targets)) {}
   at::Tensor forward(const at::Tensor& input, LayerPass& pass) override {

@@ -31,8 +31,8 @@ struct OneRank {
     table.add_unit({.id = kOnlyUnit, .name = "unit", .regions = {}, .parameters = {}});
     ShardedFactory factory({.hidden = 32, .heads = 8, .kv_heads = 8, .vocab = 97}, {table, store}, tasks.lane(),
                            options);
-    linear =
-        factory.linear({.role = model::LinearRole::column, .unit = kOnlyUnit, .in = 32, .parts = {{"up_proj.weight", 64}}});
+    linear = factory.linear(
+        {.role = model::LinearRole::column, .unit = kOnlyUnit, .in = 32, .parts = {{"up_proj.weight", 64}}});
   }
 
   static std::vector<int> ranks(int degree) {

@@ -125,7 +125,8 @@ void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, co
                              const at::Tensor& targets, std::int64_t vocab_begin, double scale, double z_loss) {
   expect_rows(logits, max, targets);
   expect(sum_exp, "sum_exp", max.scalar_type(), {logits.size(0)});
-  if (!logits.is_cpu()) return composed::cross_entropy_backward_(logits, max, sum_exp, targets, vocab_begin, scale, z_loss);
+  if (!logits.is_cpu())
+    return composed::cross_entropy_backward_(logits, max, sum_exp, targets, vocab_begin, scale, z_loss);
   const auto rows = logits.size(0), vocab = logits.size(1);
   visit_type(logits.scalar_type(), [&]<class T>(T) {
     using C = compute_t<T>;

@@ -22,12 +22,12 @@ at::Tensor shard_sums(const at::Tensor& logits, const at::Tensor& max, const at:
 /// returns scalar (type of sum_exp): sum over counted rows of log(sum_exp) - target_term, added in fp64 in row order.
 at::Tensor sum_losses(const at::Tensor& sum_exp, const at::Tensor& target_term, const at::Tensor& targets);
 
-/// returns scalar (type of sum_exp): sum over counted rows of log(Z)^2, Z = the whole row's sum of exp(logit). Source: Chowdhery et al.
-/// 2022 (PaLM), section 5.
+/// returns scalar (type of sum_exp): sum over counted rows of log(Z)^2, Z = the whole row's sum of exp(logit). Source:
+/// Chowdhery et al. 2022 (PaLM), section 5.
 at::Tensor sum_z_losses(const at::Tensor& max, const at::Tensor& sum_exp, const at::Tensor& targets);
 
-/// Turns logits into scale * d loss / d logits in place, 0 in rows not counted, of the loss cross-entropy + z_loss log(Z)^2:
-/// softmax (1 + 2 z_loss log(Z)) - onehot.
+/// Turns logits into scale * d loss / d logits in place, 0 in rows not counted, of the loss cross-entropy + z_loss
+/// log(Z)^2: softmax (1 + 2 z_loss log(Z)) - onehot.
 void cross_entropy_backward_(const at::Tensor& logits, const at::Tensor& max, const at::Tensor& sum_exp,
                              const at::Tensor& targets, std::int64_t vocab_begin, double scale, double z_loss);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout whose mask is a function of where an element is, not of who asks: of the run's seed, the step, the place in the model, the
-// sample, the position in it and the column. So it is the same on every mesh, on ranks that hold the same rows, and when a forward
-// is made again. Source: Srivastava et al. 2014; the random function is philox.hpp's.
+// Dropout whose mask is a function of where an element is, not of who asks: of the run's seed, the step, the place in
+// the model, the sample, the position in it and the column. So it is the same on every mesh, on ranks that hold the
+// same rows, and when a forward is made again. Source: Srivastava et al. 2014; the random function is philox.hpp's.
 #pragma once
 
 #include <cstdint>

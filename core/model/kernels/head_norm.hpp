@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm over each query head and each key head of the fused projection; values pass. One weight for all query heads, one for all key
-// heads. Source: Dehghani et al. 2023 (ViT-22B), section 2; Henry et al. 2020.
+// RMSNorm over each query head and each key head of the fused projection; values pass. One weight for all query heads,
+// one for all key heads. Source: Dehghani et al. 2023 (ViT-22B), section 2; Henry et al. 2020.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products. ATen's, but for bf16 on a CPU that has no bf16 multiplier: LibTorch's own fallback is 5 to 60 times slower than
-// fp32 there, so blocks of both factors are widened to fp32 and multiplied as such.
+// Matrix products. ATen's, but for bf16 on a CPU that has no bf16 multiplier: LibTorch's own fallback is 5 to 60 times
+// slower than fp32 there, so blocks of both factors are widened to fp32 and multiplied as such.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ at::Tensor batched_product(const at::Tensor& a, const at::Tensor& b);
 bool widens(at::ScalarType type, at::DeviceType device = at::kCPU);
 /// Of a thread that widens.
 std::int64_t widening_scratch_bytes();
-/// out [M, C] bf16 or fp32 (=, or in fp32 +=) a b, for bf16 factors on the CPU. The sum over I is taken in pieces of a fixed length,
-/// in order.
+/// out [M, C] bf16 or fp32 (=, or in fp32 +=) a b, for bf16 factors on the CPU. The sum over I is taken in pieces of a
+/// fixed length, in order.
 void widened_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Accumulate mode);
 
 }  // namespace orthant::model::kernels

@@ -53,7 +53,8 @@ struct Case {
   DType precision = DType::f32;
   bool split = false;
   model::Recompute recompute = {};
-  bool rich = false;  ///< norms of queries and keys, dropout, a shared key/value head, logits by chunks, gathered rows kept
+  bool rich =
+      false;  ///< norms of queries and keys, dropout, a shared key/value head, logits by chunks, gathered rows kept
 
   const model::ModelConfig& model() const { return rich ? kRich : kPlain; }
 };
@@ -118,9 +119,9 @@ class Bench {
     if (test.factory == Factory::dense) {
       factory_ = std::make_unique<model::DenseFactory>(test.model(), parameters);
     } else {
-      factory_ = std::make_unique<tp::ShardedFactory>(test.model(), parameters, lane,
-                                                      tp::TpOptions{.sequence_parallel = test.sequence_parallel,
-                                                                    .keep_gathered = test.rich});
+      factory_ = std::make_unique<tp::ShardedFactory>(
+          test.model(), parameters, lane,
+          tp::TpOptions{.sequence_parallel = test.sequence_parallel, .keep_gathered = test.rich});
     }
     layer_ = LayerId{test.layer == Layer::embedding ? 0 : test.layer == Layer::block ? 1 : 3};
     const RankSpec spec{.model = test.model(),
@@ -208,12 +209,12 @@ Seen measure(const Case& test) {
 
 ActivationShape predict_shape(const Case& test, int rank) {
   return activation_shape(test.model(), {.seq = kRows.seq,
-                                   .batch = kRows.batch,
-                                   .precision = test.precision,
-                                   .tp = test.tp,
-                                   .tp_rank = rank,
-                                   .sequence_parallel = test.sequence_parallel,
-                                   .keep_gathered = test.rich});
+                                         .batch = kRows.batch,
+                                         .precision = test.precision,
+                                         .tp = test.tp,
+                                         .tp_rank = rank,
+                                         .sequence_parallel = test.sequence_parallel,
+                                         .keep_gathered = test.rich});
 }
 
 LayerBytes predict(const Case& test, const ActivationShape& shape) {

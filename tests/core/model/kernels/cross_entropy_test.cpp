@@ -53,7 +53,8 @@ TEST(CrossEntropy, MatchesAutogradOverAnyShards) {
         auto exact = logits.to(at::kDouble, false, true).requires_grad_();
         const auto z_losses = at::logsumexp(exact, {1}).pow(2) * (targets >= 0);
         const auto wanted =
-            (at::cross_entropy_loss(exact, targets, {}, /*sum*/ 2, /*ignore_index=*/-1) + z_loss * z_losses.sum()) * 0.5;
+            (at::cross_entropy_loss(exact, targets, {}, /*sum*/ 2, /*ignore_index=*/-1) + z_loss * z_losses.sum()) *
+            0.5;
         wanted.backward();
         const auto found = over_shards(logits, targets, ends, 0.5, z_loss);
         EXPECT_LT(relative_error(found.loss * 0.5, wanted.detach()),

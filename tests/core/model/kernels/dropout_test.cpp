@@ -54,8 +54,9 @@ TEST(Dropout, BackwardHasTheMaskOfForward) {
   for (const auto type : kTypes) {
     const auto residual = normal(1, {6, 7}, type), update = normal(2, {6, 7}, type), dout = normal(3, {6, 7}, type);
     const auto m = (mask(6, 7, rows) > 0).to(at::kDouble) / 0.7;
-    EXPECT_LT(relative_error(add_dropout(residual, update, rows), residual.to(at::kDouble) + m * update.to(at::kDouble)),
-              tolerance(type));
+    EXPECT_LT(
+        relative_error(add_dropout(residual, update, rows), residual.to(at::kDouble) + m * update.to(at::kDouble)),
+        tolerance(type));
     EXPECT_LT(relative_error(dropout_backward(dout, rows), m * dout.to(at::kDouble)), tolerance(type));
   }
 }

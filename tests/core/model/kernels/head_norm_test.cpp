@@ -21,10 +21,11 @@ TEST(HeadNorm, MatchesAutogradOfItsDefinition) {
   for (const auto type : kTypes) {
     const auto qkv = normal(1, {18, 40}, type), dout = normal(2, {18, 40}, type), query = normal(3, {4}, type),
                key = normal(4, {4}, type);
-    auto exact = qkv.to(at::kDouble, false, true).requires_grad_(), wq = query.to(at::kDouble, false, true).requires_grad_(),
+    auto exact = qkv.to(at::kDouble, false, true).requires_grad_(),
+         wq = query.to(at::kDouble, false, true).requires_grad_(),
          wk = key.to(at::kDouble, false, true).requires_grad_();
-    const auto wanted =
-        at::cat({normed(exact.narrow(1, 0, 24), wq, 6), normed(exact.narrow(1, 24, 8), wk, 2), exact.narrow(1, 32, 8)}, 1);
+    const auto wanted = at::cat(
+        {normed(exact.narrow(1, 0, 24), wq, 6), normed(exact.narrow(1, 24, 8), wk, 2), exact.narrow(1, 32, 8)}, 1);
     wanted.backward(dout.to(at::kDouble));
 
     const auto found = head_norm_forward(qkv, {query, key}, s, 1e-5);
