@@ -7,6 +7,7 @@
 #include <xxhash.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/shard/slice_ranges.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -23,9 +24,8 @@ std::vector<Replica> replicas_of(ParallelModel& model) {
     for (const int index : model.table().unit(shard.unit).parameters) {
       const auto& parameter = model.table().parameters()[static_cast<std::size_t>(index)];
       if (parameter.placement.copies == 1) continue;
-      const auto begin = std::max(shard.begin, parameter.offset);
-      const auto end = std::min(shard.begin + shard.master.numel(),
-                                parameter.offset + shard::numel(parameter.placement.local_shape()));
+      const auto [begin, end] =
+          shard::common({shard.begin, shard.begin + shard.master.numel()}, shard::elements_of(parameter));
       if (begin < end) replicas.push_back({parameter, shard.master.narrow(0, begin - shard.begin, end - begin)});
     }
   }

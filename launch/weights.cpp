@@ -14,6 +14,7 @@
 #include <orthant/core/ckpt/safetensors_writer.hpp>
 #include <orthant/core/model/dense_factory.hpp>
 #include <orthant/core/model/tensor_span.hpp>
+#include <orthant/core/shard/slice_ranges.hpp>
 
 namespace orthant::launch {
 namespace {
@@ -38,9 +39,8 @@ void for_each_piece(ParallelModel& model, Visit visit) {
   for (auto& shard : model.shards().shards()) {
     for (int index : model.table().unit(shard.unit).parameters) {
       const auto& parameter = model.table().parameters()[static_cast<std::size_t>(index)];
-      const auto begin = std::max(shard.begin, parameter.offset);
-      const auto end = std::min(shard.begin + shard.master.numel(),
-                                parameter.offset + shard::numel(parameter.placement.local_shape()));
+      const auto [begin, end] =
+          shard::common({shard.begin, shard.begin + shard.master.numel()}, shard::elements_of(parameter));
       if (begin >= end) continue;
       for (const auto& run : parameter.placement.runs_within(begin - parameter.offset, end - parameter.offset)) {
         visit(shard, parameter, run, parameter.offset + run.local - shard.begin);

@@ -5,8 +5,15 @@
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
+#include <orthant/core/base/philox.hpp>
 
 namespace orthant::model {
+
+std::uint64_t DropoutSource::key(LayerId layer, int place) const {
+  const auto random =
+      philox(static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(2 * layer.value + place), seed);
+  return std::uint64_t{random[0]} << 32 | random[1];
+}
 
 void LayerPass::weight_gradient(std::function<void(LayerPass&)> gradient) {
   if (split) {

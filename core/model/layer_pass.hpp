@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <orthant/core/base/id.hpp>
 #include <orthant/core/base/phase.hpp>
 #include <orthant/core/stream/task.hpp>
 
@@ -22,6 +23,9 @@ struct DropoutSource {
   std::int64_t step = 0;
   std::int64_t first_sample = 0;  ///< of the micro-batch, among the step's samples
   std::int64_t first_row = 0;     ///< of this rank's rows, among the sequence's
+
+  /// Of one place in a layer, 0 or 1.
+  std::uint64_t key(LayerId layer, int place) const;
 };
 
 struct LayerPass {

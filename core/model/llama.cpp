@@ -4,7 +4,6 @@
 #include <ATen/ops/add.h>
 #include <fmt/format.h>
 
-#include <orthant/core/base/philox.hpp>
 #include <orthant/core/model/differentiable.hpp>
 #include <orthant/core/model/dropped_memory.hpp>
 #include <orthant/core/model/kernels/head_norm.hpp>
@@ -93,11 +92,9 @@ at::Tensor Block::add_residual(const at::Tensor& x_ND, const at::Tensor& update_
                                const LayerPass& pass) const {
   if (!pass.dropout) return at::add(x_ND, update_ND);
   const auto& source = *pass.dropout;
-  const auto random = philox(static_cast<std::uint64_t>(source.step),
-                             static_cast<std::uint64_t>(2 * layer_.value + place), source.seed);
   return add_dropout(x_ND, update_ND,
                      {.rate = config_.dropout,
-                      .key = std::uint64_t{random[0]} << 32 | random[1],
+                      .key = source.key(layer_, place),
                       .first_sample = source.first_sample,
                       .batch = shape_.batch,
                       .first_row = source.first_row});

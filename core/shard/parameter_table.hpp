@@ -41,11 +41,10 @@ struct FlatUnit {
   UnitId id;
   std::string name;  ///< "layers.3", "embedding", "norms"
   UnitKind kind = UnitKind::block;
-  bool decays = true;  ///< weight decay applies (matrices only)
-  bool counted =
-      true;  ///< this rank adds what it owns of it to the global norm and writes it to files (one a replica group)
-  bool tied = false;                        ///< the same parameter also lives on the other end of the pipeline
-  double lr_scale = 1.0;                    ///< of its parameter group
+  bool decays = true;     ///< weight decay applies (matrices only)
+  bool counted = true;    ///< of a replica group, the one that adds what it owns to the norm and writes it to files
+  bool tied = false;      ///< the same parameter also lives on the other end of the pipeline
+  double lr_scale = 1.0;  ///< of its parameter group
   std::optional<double> weight_decay = {};  ///< of its parameter group; none: the optimizer's, where `decays`
   std::int64_t frozen_steps = 0;            ///< in the first so many steps the unit does not train; kAlways: in none
   std::int64_t numel = 0;                   ///< local elements, padding excluded

@@ -5,13 +5,12 @@
 #include <utility>
 
 namespace orthant::shard {
-namespace {
 
-Range range_of(const LogicalParameter& parameter) {
+Range elements_of(const LogicalParameter& parameter) {
   return {parameter.offset, parameter.offset + numel(parameter.placement.local_shape())};
 }
 
-}  // namespace
+Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.end, b.end)}; }
 
 std::vector<Range> owned_ranges(const ParameterTable& table, UnitId unit, Range slice) {
   std::vector<Range> owned;
@@ -22,7 +21,7 @@ std::vector<Range> owned_ranges(const ParameterTable& table, UnitId unit, Range 
   for (const int index : table.unit(unit).parameters) {  // in order of offset
     const auto& parameter = table.parameters()[static_cast<std::size_t>(index)];
     if (parameter.placement.is_owned()) continue;
-    const auto [first, last] = range_of(parameter);
+    const auto [first, last] = elements_of(parameter);
     close(std::min(first, slice.end));
     begin = std::max(begin, last);
   }
@@ -37,7 +36,7 @@ std::vector<PartialRange> partial_ranges(const ParameterTable& table, UnitId uni
     const auto& parameter = table.parameters()[static_cast<std::size_t>(index)];
     const int before = std::exchange(copies, parameter.partial ? parameter.placement.copies : 0);
     if (copies == 0) continue;
-    const auto [first, last] = range_of(parameter);
+    const auto [first, last] = elements_of(parameter);
     if (copies == before) {
       partial.back().range.end = last;
     } else {
@@ -45,7 +44,7 @@ std::vector<PartialRange> partial_ranges(const ParameterTable& table, UnitId uni
     }
   }
   std::erase_if(partial, [&](PartialRange& found) {
-    found.range = {std::max(found.range.begin, slice.begin), std::min(found.range.end, slice.end)};
+    found.range = common(found.range, slice);
     return found.range.begin >= found.range.end;
   });
   return partial;

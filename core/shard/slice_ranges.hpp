@@ -9,6 +9,11 @@
 
 namespace orthant::shard {
 
+/// Where a parameter lies in its unit.
+Range elements_of(const LogicalParameter& parameter);
+/// Empty (begin >= end) where they have nothing in common.
+Range common(Range a, Range b);
+
 /// The slice without the parameters that another rank owns. Elements of the unit, ascending.
 std::vector<Range> owned_ranges(const ParameterTable& table, UnitId unit, Range slice);
 

@@ -5,29 +5,19 @@ Run alone. Measured is skipped, loudly, where the machine is too busy to measure
 same submissions, never is.
 """
 
-import json
-import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from launcher import BINARY, ENVIRONMENT, MPIRUN, ROOT, LaunchTest
+from launcher import LaunchTest
 
 BASELINES = ["no-overlap", "per-tensor", "copy-in"]
 
 
 class FsdpBenchTest(LaunchTest):
-    def run_bench(self, *arguments, ranks=2):
-        command = [*MPIRUN, "-n", str(ranks)] if ranks else []
-        return subprocess.run([*command, BINARY, "bench", "fsdp", *arguments], cwd=ROOT, env=ENVIRONMENT,
-                              capture_output=True, text=True, timeout=300)
-
     def bench(self, *arguments, ranks=2):
         """Modes by name, and whether what was measured can be trusted."""
-        done = self.run_bench("--json", *arguments, ranks=ranks)
-        busy = "machine busy" in done.stderr
-        self.assertEqual(done.returncode == 0, not busy, done.stderr)
-        result = json.loads(done.stdout)
-        self.assertEqual(result["busy"], busy)
+        result = self.bench_result("fsdp", *arguments, ranks=ranks)
+        busy = result["busy"]
         modes = {mode["mode"]: mode for mode in result["modes"]}
         for name, mode in modes.items():
             print(f"{name:>10} {mode['streams']:>8}: {mode['step_ms']:7.1f} ms, {100 * mode['exposed_share']:5.2f} % exposed "
@@ -107,7 +97,7 @@ class Predicted(FsdpBenchTest):
                                  (["--gather", "-3"], "--gather"), (["--steps", "0"], "--steps"),
                                  (["--streams", "three"], "separate"), (["--tensors", "many"], "--tensors"),
                                  (["--latency", "9"], "--latency = 9 ms is longer than")]:
-            done = self.run_bench(*arguments, ranks=None)
+            done = self.run_bench("fsdp", *arguments, ranks=None)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(words, done.stderr, arguments)
             self.assertEqual(done.stdout, "")

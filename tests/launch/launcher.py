@@ -164,6 +164,21 @@ class LaunchTest(unittest.TestCase):
         self.assertEqual(done.code, 0, done.output)
         return self.metrics()
 
+    def run_bench(self, name, *arguments, ranks=2):
+        """orthant bench NAME on processes, or on threads without `ranks`."""
+        command = [*MPIRUN, "-n", str(ranks)] if ranks else []
+        return subprocess.run([*command, BINARY, "bench", name, *arguments], cwd=ROOT, env=ENVIRONMENT,
+                              capture_output=True, text=True, timeout=300)
+
+    def bench_result(self, name, *arguments, ranks=2):
+        """What it prints as JSON, whose "busy" says that what was measured cannot be trusted."""
+        done = self.run_bench(name, "--json", *arguments, ranks=ranks)
+        busy = "machine busy" in done.stderr
+        self.assertEqual(done.returncode == 0, not busy, done.stderr)
+        result = json.loads(done.stdout)
+        self.assertEqual(result["busy"], busy)
+        return result
+
     def run_folder(self):
         """The newest run's folder, or None."""
         return max(self.runs.glob("[0-9]" * 4), default=None)

@@ -5,26 +5,18 @@ Run alone. Measured is skipped, loudly, where the machine is too busy to measure
 same submissions, never is.
 """
 
-import json
-import subprocess
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from launcher import BINARY, ENVIRONMENT, MPIRUN, ROOT, LaunchTest
+from launcher import LaunchTest
 
 
 class TpBenchTest(LaunchTest):
-    def run_bench(self, *arguments, ranks=2):
-        command = [*MPIRUN, "-n", str(ranks)] if ranks else []
-        return subprocess.run([*command, BINARY, "bench", "tp", *arguments], cwd=ROOT, env=ENVIRONMENT,
-                              capture_output=True, text=True, timeout=300)
-
     def bench(self, *arguments, ranks=2):
         """Modes by name, and whether what was measured can be trusted."""
-        done = self.run_bench("--json", *arguments, ranks=ranks)
-        busy = "machine busy" in done.stderr
-        self.assertEqual(done.returncode == 0, not busy, done.stderr)
-        modes = {mode["mode"]: mode for mode in json.loads(done.stdout)["modes"]}
+        result = self.bench_result("tp", *arguments, ranks=ranks)
+        busy = result["busy"]
+        modes = {mode["mode"]: mode for mode in result["modes"]}
         for name, mode in modes.items():
             print(f"{name:>22}: {mode['pass_ms']:7.1f} ms, {mode['exposed_ms']:6.1f} exposed (predicted {mode['predicted_exposed_ms']:6.1f})"
                   f"{' on a busy machine' if busy else ''}", flush=True)
@@ -58,7 +50,7 @@ class Predicted(TpBenchTest):
 
     def test_bad_arguments(self):
         for arguments, words in [(["--layers", "0"], "--layers"), (["--product", "-3"], "--product"), (["--ranks", "1"], "--ranks")]:
-            done = self.run_bench(*arguments, ranks=None)
+            done = self.run_bench("tp", *arguments, ranks=None)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn(words, done.stderr, arguments)
             self.assertEqual(done.stdout, "")

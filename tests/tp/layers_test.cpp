@@ -169,7 +169,7 @@ TEST_P(Layers, VocabParallelEmbeddingEqualsTheDenseOne) {
                 config_for(GetParam().tp), GetParam());
 }
 
-TEST_P(Layers, VocabParallelLossHeadEqualsTheDenseOne) {
+void expect_head_parity(const model::ModelConfig& config, const Cell& cell) {
   expect_parity({.input = at::randn({kRows, kHidden}, at::kDouble),
                  .output_grad = at::ones({}, at::kDouble),
                  .input_part = {},
@@ -178,8 +178,10 @@ TEST_P(Layers, VocabParallelLossHeadEqualsTheDenseOne) {
                  .make = [targets = some_targets()](
                              model::LayerFactory& factory,
                              model::Parameters) { return std::make_unique<HeadSubject>(factory, targets); }},
-                config_for(GetParam().tp), GetParam());
+                config, cell);
 }
+
+TEST_P(Layers, VocabParallelLossHeadEqualsTheDenseOne) { expect_head_parity(config_for(GetParam().tp), GetParam()); }
 
 // 48 rows in chunks of 10; a chunk is longer than the rows, too.
 TEST_P(Layers, LossHeadByChunksEqualsTheDenseOne) {
@@ -187,15 +189,7 @@ TEST_P(Layers, LossHeadByChunksEqualsTheDenseOne) {
     auto config = config_for(GetParam().tp);
     config.loss_rows = rows;
     config.z_loss = 0.01;
-    expect_parity({.input = at::randn({kRows, kHidden}, at::kDouble),
-                   .output_grad = at::ones({}, at::kDouble),
-                   .input_part = {},
-                   .output_part = {.kind = Cut::Kind::whole, .parts = {}},
-                   .units = one_unit(),
-                   .make = [targets = some_targets()](
-                               model::LayerFactory& factory,
-                               model::Parameters) { return std::make_unique<HeadSubject>(factory, targets); }},
-                  config, GetParam());
+    expect_head_parity(config, GetParam());
   }
 }
 
