@@ -37,23 +37,21 @@ nlohmann::ordered_json report(const SchedulePlan& plan, const Bench& bench, cons
   const double measured = median(bench.emulation.steps).makespan_ms;
   std::vector<double> all;
   for (const auto& step : bench.emulation.steps) all.push_back(step.makespan_ms);
-  return {{"schedule", plan.lowered.name},
-          {"ranks", plan.lowered.ranks.size()},
-          {"microbatches", plan.lowered.microbatches},
-          {"slots", plan.lowered.slots},
-          {"transport", transport},
-          {"predicted_ms", predicted.timing.makespan},
-          {"measured_ms", measured},
-          {"measured_over_predicted", measured / predicted.timing.makespan},
-          {"ideal_ms", predicted.timing.ideal},
-          {"measured_over_ideal", measured / predicted.timing.ideal},
-          {"steps_ms", all},
-          {"peak_activations_predicted", predicted.timing.peak},
-          {"peak_activations_measured", bench.emulation.peak_activations},
-          {"noise_p99_ms", bench.quietness.noise_ms},
-          {"foreign_cpu_share", bench.quietness.foreign_share},
-          {"attempts", bench.quietness.attempts},
-          {"busy", bench.quietness.busy()}};
+  nlohmann::ordered_json json{{"schedule", plan.lowered.name},
+                              {"ranks", plan.lowered.ranks.size()},
+                              {"microbatches", plan.lowered.microbatches},
+                              {"slots", plan.lowered.slots},
+                              {"transport", transport},
+                              {"predicted_ms", predicted.timing.makespan},
+                              {"measured_ms", measured},
+                              {"measured_over_predicted", measured / predicted.timing.makespan},
+                              {"ideal_ms", predicted.timing.ideal},
+                              {"measured_over_ideal", measured / predicted.timing.ideal},
+                              {"steps_ms", all},
+                              {"peak_activations_predicted", predicted.timing.peak},
+                              {"peak_activations_measured", bench.emulation.peak_activations}};
+  add_quietness(json, bench.quietness);
+  return json;
 }
 
 void write_svg(const SchedulePlan& plan, const Bench& bench, const std::string& path) {

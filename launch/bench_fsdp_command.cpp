@@ -81,12 +81,9 @@ void print_json(const FsdpArguments& arguments, const FsdpBench& bench, int rank
                               {"tensors", o.tensors},
                               {"latency_ms", o.latency_ms},
                               {"copy_ms", o.copy_ms},
-                              {"modes", nlohmann::ordered_json::array()},
-                              {"noise_p99_ms", bench.quietness.noise_ms},
-                              {"foreign_cpu_share", bench.quietness.foreign_share},
-                              {"attempts", bench.quietness.attempts},
-                              {"busy", bench.quietness.busy()}};
+                              {"modes", nlohmann::ordered_json::array()}};
   for (const auto& run : bench.runs) json["modes"].push_back(json_of(run, overlap_ms(bench)));
+  add_quietness(json, bench.quietness);
   fmt::print("{}\n", json.dump());
 }
 

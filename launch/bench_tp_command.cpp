@@ -36,11 +36,7 @@ void print_json(const TpArguments& arguments, const TpBench& bench, int ranks) {
                               {"product_ms", o.product_ms},
                               {"collective_ms", o.collective_ms},
                               {"pieces", o.pieces},
-                              {"modes", nlohmann::ordered_json::array()},
-                              {"noise_p99_ms", bench.quietness.noise_ms},
-                              {"foreign_cpu_share", bench.quietness.foreign_share},
-                              {"attempts", bench.quietness.attempts},
-                              {"busy", bench.quietness.busy()}};
+                              {"modes", nlohmann::ordered_json::array()}};
   for (const auto& run : bench.runs) {
     const auto& pass = run.median();
     json["modes"].push_back({{"mode", name_of(run.mode)},
@@ -49,6 +45,7 @@ void print_json(const TpArguments& arguments, const TpBench& bench, int ranks) {
                              {"exposed_ms", pass.exposed_ms()},
                              {"predicted_exposed_ms", run.predicted_exposed_ms}});
   }
+  add_quietness(json, bench.quietness);
   fmt::print("{}\n", json.dump());
 }
 

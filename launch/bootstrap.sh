@@ -3,13 +3,14 @@
 # Idempotent: a second run finds everything, changes nothing and needs no network. Says each step and its time.
 #
 #   bash launch/bootstrap.sh          install what is missing
+#   bash launch/bootstrap.sh --tests  and what the tests break things with
 #   ORTHANT_VENV=DIR                  keep the virtual environment elsewhere (default: .venv in the checkout)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly venv="${ORTHANT_VENV:-$PWD/.venv}"
 # One a line: Debian package, then why (README.md, "Libraries").
-readonly debian_packages=(
+debian_packages=(
   g++ git ca-certificates python3 python3-venv ccache
   libopenmpi-dev openmpi-bin        # MPI
   libtomlplusplus-dev               # configuration files
@@ -21,6 +22,11 @@ readonly debian_packages=(
   libgtest-dev                      # tests
   bible-kjv                         # the quickstart's text (public domain)
 )
+readonly test_packages=(
+  strace iproute2                   # failing system calls, open sockets
+  slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge  # a Slurm of the tests' own
+)
+[[ "${1:-}" != --tests ]] || debian_packages+=("${test_packages[@]}")
 readonly python_packages=(torch==2.11.0 "cmake>=3.31,<5" "ninja>=1.11" "numpy>=1.26,<3" "safetensors>=0.4,<1")
 
 say() { printf '[bootstrap %4ss] %s\n' "$SECONDS" "$*"; }

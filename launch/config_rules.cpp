@@ -73,6 +73,8 @@ void check_rules(ConfigReader& in, const RunConfig& run) {
   if (run.fault.rank >= run.mesh.world()) {
     in.reject("fault.rank", fmt::format("the run has {} ranks, counted from 0", run.mesh.world()), {"mesh.dp"});
   }
+  if (run.checkpoint.automatic && run.device == "emulated")
+    in.reject("checkpoint.interval", "emulated devices have nothing to save", {"device.kind"});
   check_frozen(in, run);
   const bool fills = !run.pipeline.layers_per_stage.empty() || run.model.layers >= run.mesh.pp;
   if (!fills) {

@@ -9,6 +9,7 @@
 
 #include <orthant/launch/byte_size.hpp>
 #include <orthant/launch/config_rules.hpp>
+#include <orthant/launch/fault_injector.hpp>
 #include <orthant/pipeline/generate/catalog.hpp>
 
 namespace orthant::launch {
@@ -283,6 +284,46 @@ void read_pipeline(ConfigReader& in, PipelineConfig& p) {
   p.post_validation = in.choice("pipeline.post_validation", p.post_validation, {"auto", "on", "off"});
 }
 
+void read_checkpoint(ConfigReader& in, CheckpointConfig& c) {
+  c.dir = in.text("checkpoint.dir", "");
+  const auto interval =
+      in.integer_or_choice("checkpoint.interval", std::int64_t{0}, {.min = 0, .max = kMany}, {"auto"});
+  c.automatic = std::holds_alternative<std::string>(interval);
+  c.interval = c.automatic ? 0 : std::get<std::int64_t>(interval);
+  c.mtbf_hours = in.number("checkpoint.mtbf_hours", c.mtbf_hours, {.min = 1e-6, .max = 1e9});
+  c.keep = in.integer("checkpoint.keep", c.keep, {.min = 1, .max = kMany});
+  const auto resume =
+      in.integer_or_choice("checkpoint.resume", std::string("auto"), {.min = 0, .max = kMany}, {"auto", "never"});
+  if (const auto* step = std::get_if<std::int64_t>(&resume)) c.resume.step = *step;
+  if (const auto* name = std::get_if<std::string>(&resume)) c.resume.never = *name == "never";
+  c.background = in.boolean("checkpoint.background", c.background);
+  c.max_failures = in.integer("checkpoint.max_failures", c.max_failures, {.min = 1, .max = kMany});
+  c.accept_changes = in.texts("checkpoint.accept_changes");
+}
+
+void read_fault(ConfigReader& in, FaultConfig& f) {
+  f.kind = in.choice("fault.kind", "none", fault_kinds());
+  f.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = -1, .max = 1 << 20}));
+  f.step = in.integer("fault.step", 1, {.min = 0, .max = kMany});
+  f.phase = in.choice("fault.phase", f.phase, run_phase_names());
+  f.times = in.integer("fault.times", f.times, {.min = 0, .max = kMany});
+  f.seed = in.integer("fault.seed", f.seed, {.min = 0, .max = kMany});
+  f.delay_ms = in.integer("fault.delay_ms", f.delay_ms, {.min = 0, .max = 1'000'000'000});
+  f.group = in.text("fault.group", f.group);
+}
+
+void read_timeouts(ConfigReader& in, RunConfig& run) {
+  constexpr config::IntegerRange kSeconds{.min = 0, .max = 1'000'000};
+  run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
+  auto& t = run.timeouts;
+  t.init_s = in.integer("comm.init_timeout_s", 0, kSeconds);
+  t.load_s = in.integer("comm.load_timeout_s", 0, kSeconds);
+  t.step_s = in.integer("comm.step_timeout_s", 0, kSeconds);
+  t.evaluation_s = in.integer("comm.evaluation_timeout_s", 0, kSeconds);
+  t.save_s = in.integer("comm.save_timeout_s", 0, kSeconds);
+  t.exit_s = in.integer("comm.exit_timeout_s", 0, kSeconds);
+}
+
 }  // namespace
 
 void read_tables(ConfigReader& in, RunConfig& run, int world, std::int64_t vocab_of_data) {
@@ -303,12 +344,11 @@ void read_tables(ConfigReader& in, RunConfig& run, int world, std::int64_t vocab
   run.data.shuffle = in.boolean("data.shuffle", true);
   run.trace.first_step = in.integer("trace.first_step", 2, {.min = 0, .max = kMany});
   run.trace.steps = in.integer("trace.steps", 3, {.min = 0, .max = 1000});
-  run.fault.kind = in.choice("fault.kind", "none", {"none", "throw", "kill", "infinity", "diverge"});
-  run.fault.rank = static_cast<int>(in.integer("fault.rank", 0, {.min = 0, .max = 1 << 20}));
-  run.fault.step = in.integer("fault.step", 1, {.min = 1, .max = kMany});
+  read_checkpoint(in, run.checkpoint);
+  read_fault(in, run.fault);
   read_device(in, run);
   read_memory(in, run);
-  run.timeout_s = in.integer("comm.timeout_s", run.timeout_s, {.min = 1, .max = 1'000'000});
+  read_timeouts(in, run);
   run.run_dir = in.text("run.dir", run.run_dir);
 }
 

@@ -9,8 +9,10 @@
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/launch/bench_command.hpp>
+#include <orthant/launch/checkpoint_command.hpp>
 #include <orthant/launch/data_command.hpp>
 #include <orthant/launch/doctor.hpp>
+#include <orthant/launch/report_command.hpp>
 #include <orthant/launch/schedule_command.hpp>
 #include <orthant/launch/simulate_command.hpp>
 #include <orthant/launch/stop_signal.hpp>
@@ -54,6 +56,8 @@ int main(int argc, char** argv) {
   inspect_app->add_flag("--json", json, "print one JSON object");
   inspect_app->callback([&] { code = launch::data_inspect_command(folder, json); });
 
+  launch::add_checkpoint_command(app, code);
+  launch::add_report_command(app, code);
   launch::add_simulate_command(app, code);
   launch::add_schedule_command(app, code);
 

@@ -60,11 +60,8 @@ std::int64_t rotary_bytes(const RunConfig& run) {
          memory::ElementBytes(run.train.precision).wide;  // half of it cosines, half sines
 }
 
-/// Masters and moments, held twice while a step may have to be taken back.
-std::int64_t copy_bytes(const RunConfig& run, const shard::ParameterTable& table) {
-  const auto& wanted = run.pipeline.post_validation;
-  const bool copies = wanted == "on" || (wanted == "auto" && run.mesh.pp > 1 && run.train.steps > kCalmSteps);
-  if (!copies) return 0;
+/// Masters and moments of the units that train.
+std::int64_t optimizer_bytes(const RunConfig& run, const shard::ParameterTable& table) {
   const memory::ElementBytes element(run.train.precision, run.moments);
   const int degree = run.fsdp.stage == 0 ? 1 : run.mesh_shape().dp_shard;
   std::int64_t bytes = 0;
@@ -72,6 +69,19 @@ std::int64_t copy_bytes(const RunConfig& run, const shard::ParameterTable& table
     if (unit.trains()) bytes += unit.shard_numel(degree) * (element.wide + 2 * element.moment);
   }
   return bytes;
+}
+
+/// Held twice while a step may have to be taken back.
+std::int64_t copy_bytes(const RunConfig& run, const shard::ParameterTable& table) {
+  const auto& wanted = run.pipeline.post_validation;
+  const bool copies = wanted == "on" || (wanted == "auto" && run.mesh.pp > 1 && run.train.steps > kCalmSteps);
+  return copies ? optimizer_bytes(run, table) : 0;
+}
+
+/// Held once more while a checkpoint is written in the background. (What only other ranks write is in it, too.)
+std::int64_t snapshot_bytes(const RunConfig& run, const shard::ParameterTable& table) {
+  const auto& c = run.checkpoint;
+  return c.background && (c.interval > 0 || c.automatic) ? optimizer_bytes(run, table) : 0;
 }
 
 /// What a group of ranks keeps for what arrives only to be added (RoundPlan), after a reduction of so many bytes.
@@ -114,6 +124,7 @@ RankMemory plan_rank(const RunConfig& run, const PipelinePlan& plan, const Decla
                                      : fsdp::state_bytes(rank.table, fsdp_options(run), run.mesh_shape().dp_shard);
   memory.state.optimizer += copy_bytes(run, rank.table);
   memory.state.buffers += rotary_bytes(run);
+  memory.snapshot = snapshot_bytes(run, rank.table);
   memory.activations = walked.activations;
   memory.messages = walked.messages;
   memory.scratch = collective_scratch(run, rank.table, shape);

@@ -17,13 +17,14 @@ namespace orthant::launch {
 /// Of one rank, in bytes.
 struct RankMemory {
   memory::StateBytes state;      ///< copies of post-validation are part of the optimizer
+  std::int64_t snapshot = 0;     ///< of masters and moments, from which a checkpoint is written
   std::int64_t activations = 0;  ///< at their peak
   std::int64_t messages = 0;     ///< received ahead or under way
   std::int64_t scratch = 0;      ///< of collectives; not in tensors
   std::int64_t slack = 0;        ///< what the allocator cannot use; not in tensors
 
   /// What the counting allocator is to find.
-  std::int64_t in_tensors() const { return state.total() + activations + messages; }
+  std::int64_t in_tensors() const { return state.total() + snapshot + activations + messages; }
   std::int64_t total() const { return in_tensors() + scratch + slack; }
 };
 

@@ -30,6 +30,7 @@ constexpr Line kLines[] = {
      "fsdp.stage >= 1 with a larger dp, optimizer.moments = \"bf16\", or pipeline.post_validation = \"off\""},
     {"buffers", [](const RankMemory& m) { return m.state.buffers; },
      "fsdp.residency = \"layer\" with fsdp.stage = 3, or a larger tp or pp"},
+    {"snapshot", [](const RankMemory& m) { return m.snapshot; }, "checkpoint.background = false"},
     {"activations", [](const RankMemory& m) { return m.activations; },
      "train.checkpoint_activations = \"full\" or \"auto\", a smaller train.micro_batch, or a larger tp"},
     {"communication", [](const RankMemory& m) { return m.messages + m.scratch; },

@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/launch/parallel_model.hpp>
 
-#include <csignal>
-
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/launch/fault_injector.hpp>
 
 namespace orthant::launch {
-namespace {
-
-void inject_fault(const FaultConfig& fault, int rank, const step::StepInput& input) {
-  if (!input.training || fault.rank != rank || fault.step != input.step + 1) return;
-  if (fault.kind == "kill") std::raise(SIGKILL);
-  if (fault.kind != "throw") return;
-  throw InternalError(fmt::format("fault injected by the config ([fault] kind = \"throw\", step = {})", fault.step));
-}
-
-}  // namespace
 
 void ParallelModel::begin(step::StepInput input, pipeline::PassKind kind) {
   context_.scheduler.submit({.name = fmt::format("BEGIN {}", input.step),
                              .stream = context_.compute,
                              .body = [this, input](stream::TaskScope&) {
-                               inject_fault(run_.fault, context_.fabric.rank(), input);
+                               inject(run_.fault, input.training ? RunPhase::step : RunPhase::evaluation,
+                                      context_.fabric.rank(), input.step + 1);
                                parts_->program->begin(input);
                              }});
   parts_->executor->begin(kind);

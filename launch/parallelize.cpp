@@ -11,6 +11,7 @@
 #include <orthant/core/model/init.hpp>
 #include <orthant/dp/engine.hpp>
 #include <orthant/fsdp/engine.hpp>
+#include <orthant/launch/fault_injector.hpp>
 #include <orthant/pipeline/plan/warm_up.hpp>
 #include <orthant/tp/sharded_factory.hpp>
 
@@ -105,12 +106,6 @@ std::function<std::string(LayerId)> layer_names(const model::ModelConfig& config
   };
 }
 
-std::function<bool(std::int64_t)> poison_of(const FaultConfig& fault, int rank) {
-  return [fault, here = fault.kind == "infinity" && fault.rank == rank](std::int64_t step) {
-    return here && step + 1 == fault.step;
-  };
-}
-
 /// Whether the copies of masters and moments that post-validation keeps fit into half of what every host has left.
 bool copies_fit(train::ShardStore& store, const mesh::DeviceMesh& mesh, std::chrono::milliseconds timeout) {
   std::int64_t bytes = 0;
@@ -150,21 +145,23 @@ std::unique_ptr<ParallelModel> parallelize(const RunConfig& run, const PipelineP
 
   auto& data_parallel = *parts->data_parallel;
   parts->optimizer = optim::make_optimizer(run.optimizer);
-  parts->tail = std::make_unique<step::StepTail>(context.scheduler,
-                                                 step::TailLanes{.compute = context.compute,
-                                                                 .tp = mesh.tp(),
-                                                                 .tp_share = mesh.tp_share(),
-                                                                 .tie = mesh.tie(),
-                                                                 .stage = mesh.stage(),
-                                                                 .pp = mesh.pp(),
-                                                                 .prefix_in = mesh.prefix_in(),
-                                                                 .prefix_out = mesh.prefix_out()},
-                                                 parts->table, data_parallel.sync, data_parallel.store,
-                                                 *parts->optimizer, *parts->program,
-                                                 step::TailOptions{.grad_clip = run.train.grad_clip,
-                                                                   .counts_loss = mesh.coordinate().tp == 0,
-                                                                   .stop_requested = context.stop_requested,
-                                                                   .poisons = poison_of(run.fault, mesh.rank())});
+  parts->tail = std::make_unique<step::StepTail>(
+      context.scheduler,
+      step::TailLanes{.compute = context.compute,
+                      .tp = mesh.tp(),
+                      .tp_share = mesh.tp_share(),
+                      .tie = mesh.tie(),
+                      .stage = mesh.stage(),
+                      .pp = mesh.pp(),
+                      .prefix_in = mesh.prefix_in(),
+                      .prefix_out = mesh.prefix_out()},
+      parts->table, data_parallel.sync, data_parallel.store, *parts->optimizer, *parts->program,
+      step::TailOptions{.grad_clip = run.train.grad_clip,
+                        .counts_loss = mesh.coordinate().tp == 0,
+                        .votes = context.votes,
+                        .poison = [fault = run.fault, rank = mesh.rank()](std::int64_t step) {
+                          return poison(fault, rank, step + 1);
+                        }});
   parts->executor = std::make_unique<pipeline::Executor>(pipeline::ExecutorParts{
       .scheduler = context.scheduler,
       .compute = context.compute,

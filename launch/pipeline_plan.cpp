@@ -42,14 +42,15 @@ PipelinePlan plan_pipeline(const RunConfig& run) {
   const auto& schedule = chosen.schedule;
   const bool is_lowered = schedule.slots > 0;  // a file's own messages
   const int slots = is_lowered ? schedule.slots : pipeline::slots_for(schedule);
-  return {.training = proved(is_lowered ? schedule : pipeline::lower(schedule, slots)),
-          .validation = proved(pipeline::lower(pipeline::forward_only(schedule), slots)),
-          .stages = stages_of_copies(chosen.stages, schedule.copies),
-          .residency = {.residency = run.residencies(),
-                        .window = run.fsdp.reshard_after_forward ? run.fsdp.resident_stages : 0},
-          .checkpoints = std::vector<step::Checkpoint>(static_cast<std::size_t>(run.mesh.pp), run.checkpoint()),
-          .reason = chosen.reason,
-          .predicted_us = chosen.predicted_us};
+  return {
+      .training = proved(is_lowered ? schedule : pipeline::lower(schedule, slots)),
+      .validation = proved(pipeline::lower(pipeline::forward_only(schedule), slots)),
+      .stages = stages_of_copies(chosen.stages, schedule.copies),
+      .residency = {.residency = run.residencies(),
+                    .window = run.fsdp.reshard_after_forward ? run.fsdp.resident_stages : 0},
+      .checkpoints = std::vector<step::Checkpoint>(static_cast<std::size_t>(run.mesh.pp), run.activation_checkpoint()),
+      .reason = chosen.reason,
+      .predicted_us = chosen.predicted_us};
 }
 
 std::vector<step::StageSpan> PipelinePlan::stages_of(int pp_rank) const {

@@ -24,6 +24,12 @@ fi
 say "data: $text"
 build/orthant data prepare "$text" --output .cache/quickstart --vocab-size 2048
 
+# A quickstart that was finished is not gone on with: its run folder takes its checkpoints. One that was stopped is.
+last="$(printf '%s\n' runs/quickstart/[0-9]*/ | tail -1)"
+if [[ -d runs/quickstart/checkpoints ]] && grep -q '"stopped": false' "${last}summary.json" 2>/dev/null; then
+  mv runs/quickstart/checkpoints "${last}checkpoints"
+fi
+
 say "training on 8 ranks"
 # Three sequences a forward (the config's one suits every mesh): fewer, larger messages where eight ranks share two cores.
 bash launch/mpirun.sh -n 8 build/orthant train configs/quickstart.toml --set train.micro_batch=3 "$@"

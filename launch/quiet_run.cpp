@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/comm/local_fabric.hpp>
@@ -112,6 +113,13 @@ Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& mea
     quietness.noise_ms = std::max(before, noise_ms());
   } while (quietness.busy() && quietness.attempts < kAttempts);
   return quietness;
+}
+
+void add_quietness(nlohmann::ordered_json& json, const Quietness& quietness) {
+  json["noise_p99_ms"] = quietness.noise_ms;
+  json["foreign_cpu_share"] = quietness.foreign_share;
+  json["attempts"] = quietness.attempts;
+  json["busy"] = quietness.busy();
 }
 
 int report_quietness(const Quietness& quietness) {

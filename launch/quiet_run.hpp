@@ -5,6 +5,8 @@
 
 #include <functional>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <orthant/core/comm/fabric.hpp>
 
 namespace orthant::launch {
@@ -22,6 +24,9 @@ struct Quietness {
 /// Calls `measure` until the machine was quiet, three times at most. Collective over `fabric`, whose ranks are on one
 /// host; all call `measure` equally often.
 Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& measure);
+
+/// Adds how quiet it was to a measurement's JSON.
+void add_quietness(nlohmann::ordered_json& json, const Quietness& quietness);
 
 /// Prints that the figures are not to be trusted, if so. Returns the command's exit code.
 int report_quietness(const Quietness& quietness);

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include <orthant/core/comm/fabric.hpp>
+#include <orthant/core/step/votes.hpp>
 #include <orthant/core/stream/scheduler.hpp>
 #include <orthant/core/trace/tracer.hpp>
 
@@ -17,9 +18,9 @@ struct RankContext {
   comm::Fabric& fabric;
   stream::Scheduler& scheduler;
   trace::Tracer& tracer;
-  stream::StreamId compute;                                     ///< the one compute stream of `scheduler`
-  std::chrono::milliseconds timeout{600'000};                   ///< of waits outside steps
-  std::function<bool()> stop_requested = [] { return false; };  ///< asked once a step; any rank's yes stops all
+  stream::StreamId compute;                                           ///< the one compute stream of `scheduler`
+  std::chrono::milliseconds timeout{600'000};                         ///< of waits outside steps
+  std::function<step::Votes()> votes = [] { return step::Votes{}; };  ///< asked once a step
 };
 
 }  // namespace orthant::launch

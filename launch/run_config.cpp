@@ -38,15 +38,15 @@ step::UnitPolicy RunConfig::unit_policy(shard::UnitKind kind, std::int64_t block
           .weight_decay = group.weight_decay};
 }
 
-step::Checkpoint RunConfig::checkpoint() const {
+step::Checkpoint RunConfig::activation_checkpoint() const {
   const auto& mode = train.checkpoint_activations;
   const auto names = [&](const char* op) { return std::ranges::count(train.checkpoint_ops, op) > 0; };
   if (mode == "none") return {};
   if (mode == "selected") return {.recompute = {.attention = names("attention"), .mlp = names("mlp")}};
-  step::Checkpoint checkpoint{.recompute = {.block = true}};
-  if (mode == "first") checkpoint.blocks = static_cast<int>(train.checkpoint_layers);
-  if (mode == "auto") checkpoint.blocks = 0;
-  return checkpoint;
+  step::Checkpoint chosen{.recompute = {.block = true}};
+  if (mode == "first") chosen.blocks = static_cast<int>(train.checkpoint_layers);
+  if (mode == "auto") chosen.blocks = 0;
+  return chosen;
 }
 
 mesh::MeshShape RunConfig::mesh_shape() const {

@@ -76,11 +76,37 @@ struct PipelineConfig {
   std::string post_validation = "auto";  ///< on, off; auto: on after ten unclipped steps
 };
 
+struct CheckpointConfig {
+  struct Resume {
+    bool never = false;
+    std::int64_t step = -1;  ///< this very one; -1: the newest sound one
+  };
+  std::string dir;            ///< empty: checkpoints/ in run.dir
+  std::int64_t interval = 0;  ///< steps; 0: only when the run is asked to stop
+  bool automatic = false;     ///< interval = "auto": from what a save takes and from mtbf_hours
+  double mtbf_hours = 24;     ///< mean time between failures of the whole run
+  std::int64_t keep = 3;      ///< newest steps that stay
+  Resume resume;
+  bool background = true;         ///< a snapshot is written while training goes on; false: training waits
+  std::int64_t max_failures = 3;  ///< saves in a row that may fail before the run ends
+  std::vector<std::string> accept_changes = {};  ///< keys that may differ from the run that is gone on with
+};
+
 /// A fault to inject, for drills and tests; announced in the log.
 struct FaultConfig {
-  std::string kind = "none";  ///< none, throw, kill, infinity (in the gradients), diverge (of a replicated weight)
-  int rank = 0;
-  std::int64_t step = 1;  ///< counted from 1, as in progress and metrics
+  std::string kind = "none";   ///< as fault_kinds()
+  int rank = 0;                ///< -1: one chosen by the seed
+  std::int64_t step = 1;       ///< counted from 1, as in progress and metrics; 0: one chosen by the seed
+  std::string phase = "step";  ///< of throw, kill, stop, slow and the signals: as name_of(RunPhase)
+  std::int64_t times = 1;      ///< in so many steps from `step` on; 0: in all of them
+  std::int64_t seed = 1;
+  std::int64_t delay_ms = 200;  ///< slow
+  std::string group = "stage";  ///< skip: the communicator whose next operation this rank leaves out
+};
+
+/// Longest time without anything finishing, in seconds; 0: timeout_s.
+struct TimeoutConfig {
+  std::int64_t init_s = 0, load_s = 0, step_s = 0, evaluation_s = 0, save_s = 0, exit_s = 0;
 };
 
 /// device.kind = "emulated": what the devices are to take.
@@ -119,7 +145,9 @@ struct RunConfig {
   optim::LrSchedule lr;
   DataConfig data;
   TraceConfig trace;
+  CheckpointConfig checkpoint;
   FaultConfig fault;
+  TimeoutConfig timeouts;  ///< [comm]
   std::string device = "cpu";
   EmulatedConfig emulated;               ///< [device]
   std::int64_t timeout_s = 600;          ///< [comm] longest time in which nothing at all finishes
@@ -139,7 +167,7 @@ struct RunConfig {
   /// Of a unit of that kind; block  number of the block that a block or norms are of, -1 of others.
   step::UnitPolicy unit_policy(shard::UnitKind kind, std::int64_t block) const;
   /// Of every pipeline rank; with "auto" no block, until the memory plan has chosen.
-  step::Checkpoint checkpoint() const;
+  step::Checkpoint activation_checkpoint() const;
 };
 
 /// Reads a config for `world` ranks. Opens the token files' headers (for the vocabulary), allocates nothing large.

@@ -53,7 +53,7 @@ void RunFolder::metrics(const nlohmann::ordered_json& line) {
 }
 
 void RunFolder::write(const std::string& name, const std::string& text) const {
-  write_text_file(path_ / name, text, raise_as<ConfigError>);
+  write_text_file(path_ / name, text, raise_as<ConfigError>, 0600);
 }
 
 }  // namespace orthant::launch

@@ -2,6 +2,7 @@
 #include <orthant/launch/stop_signal.hpp>
 
 #include <csignal>
+#include <ctime>
 #include <initializer_list>
 #include <unistd.h>
 
@@ -10,9 +11,19 @@ namespace {
 
 // The one thing that cannot be passed down: a signal handler has no context.
 volatile std::sig_atomic_t requested = 0;
+volatile std::sig_atomic_t first_ms[NSIG] = {};  ///< when a signal first came
+
+constexpr int kSameRequestMs = 1000;
+
+std::sig_atomic_t now_ms() {
+  struct timespec time {};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<std::sig_atomic_t>((time.tv_sec % 1'000'000) * 1000 + time.tv_nsec / 1'000'000 + 1);
+}
 
 void on_signal(int signal) {
-  if (requested != 0) ::_exit(128 + signal);
+  if (first_ms[signal] == 0) first_ms[signal] = now_ms();
+  if (now_ms() - first_ms[signal] > kSameRequestMs) ::_exit(128 + signal);
   requested = signal;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests to stop: SIGINT (Ctrl-C), SIGTERM and SIGUSR1 ask for an orderly end, which all ranks agree on at a step's
-// end; a second one ends the process at once. Install first thing in main: a signal may come before MPI is up.
+// end; the same signal again, a second later or more, ends the process at once. (USR1 and then TERM is one request: a
+// scheduler sends the one ahead of time and the other at its limit; launchers may send one twice.) Install first thing
+// in main: a signal may come before MPI is up.
 #pragma once
 
 namespace orthant::launch {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/comm/agree.hpp>
 #include <orthant/launch/memory_report.hpp>
 #include <orthant/launch/replica_check.hpp>
 #include <orthant/launch/weights.hpp>
@@ -25,12 +26,14 @@ double ms_between(Clock::time_point a, Clock::time_point b) {
 /// Takes results as they come: checks, progress, metrics, step times.
 class Results {
  public:
-  Results(const ParallelModel& model, const TrainerOptions& options)
-      : options_(options),
+  Results(ParallelModel& model, const TrainerOptions& options)
+      : model_(model),
+        options_(options),
         total_(model.run().train.steps),
         may_skip_(model.run().train.max_skipped_steps),
-        progress_({.total_steps = total_, .log_every = model.run().train.log_every, .visible = options.reports}),
-        last_(Clock::now()) {}
+        last_(Clock::now()) {
+    summary.steps = options.first_step;
+  }
 
   void take(std::int64_t step, double lr, step::StepHandle handle) {
     const auto& result = handle.wait();
@@ -39,20 +42,27 @@ class Results {
     last_ = now;
     note_skipped(step, result);
     step_ms_.push_back(ms);
+    training_s_ += ms * 1e-3;
     summary.steps = step + 1;
     summary.last_loss = result.loss;
     tokens_ = static_cast<double>(result.tokens);
-    progress_.step({.step = step + 1,
-                    .loss = result.loss,
-                    .grad_norm = result.grad_norm,
-                    .lr = lr,
-                    .tokens_per_s = tokens_ / ms * 1e3});
+    if (options_.progress != nullptr)
+      options_.progress->step({.step = step + 1,
+                               .loss = result.loss,
+                               .grad_norm = result.grad_norm,
+                               .lr = lr,
+                               .tokens_per_s = tokens_ / ms * 1e3});
+    if (options_.ledger != nullptr)
+      options_.ledger->progress(step + 1, training_s_,
+                                options_.checkpointer ? options_.checkpointer->times().stall_s : 0);
     if (options_.folder == nullptr) return;
     options_.folder->metrics({{"step", step + 1},
                               {"loss", result.loss},
                               {"grad_norm", result.grad_norm},
                               {"lr", lr},
                               {"tokens", result.tokens},
+                              {"samples", (step + 1) * model_.run().train.global_batch},
+                              {"skipped", summary.skipped_steps},
                               {"step_ms", ms},
                               {"tokens_per_s", tokens_ / ms * 1e3},
                               {"memory_peak_bytes", peak_resident_bytes()}});
@@ -61,13 +71,15 @@ class Results {
   void take_validation(double loss) {
     if (!summary.first_validation_loss) summary.first_validation_loss = loss;
     summary.last_validation_loss = loss;
-    progress_.line(fmt::format("step {:>5}/{}  validation loss {:.6f}", summary.steps, total_, loss));
+    say(fmt::format("step {:>5}/{}  validation loss {:.6f}", summary.steps, total_, loss));
     if (options_.folder != nullptr) options_.folder->metrics({{"step", summary.steps}, {"val_loss", loss}});
-    last_ = Clock::now();
   }
 
+  /// What has passed since the last step was no step.
+  void leave_out_time() { last_ = Clock::now(); }
+
   TrainSummary finish() {
-    progress_.finish();
+    if (options_.progress != nullptr) options_.progress->finish();
     auto times = step_ms_.size() > 3 ? std::vector<double>(step_ms_.begin() + 3, step_ms_.end()) : step_ms_;
     if (!times.empty()) {
       std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2), times.end());
@@ -79,25 +91,35 @@ class Results {
   TrainSummary summary;
 
  private:
+  void say(const std::string& text) {
+    if (options_.progress != nullptr) options_.progress->line(text);
+  }
+
   void note_skipped(std::int64_t step, const step::StepResult& result) {
     if (result.finite) {
       skipped_in_a_row_ = 0;
       return;
     }
-    const auto text = fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight",
-                                  step + 1, result.loss, result.grad_norm);
+    const auto found =
+        comm::gather_strings(*model_.mesh().control().collectives, result.non_finite_here, model_.context().timeout);
+    auto text = fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight",
+                            step + 1, result.loss, result.grad_norm);
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      if (!found[rank].empty()) text += fmt::format("\n  rank {}: gradient of {}", rank, found[rank]);
+    }
     if (++skipped_in_a_row_ > may_skip_) throw NonFiniteError(text);
     ++summary.skipped_steps;
-    progress_.line(text);
+    say("WARNING: " + text);
   }
 
+  ParallelModel& model_;
   const TrainerOptions& options_;
   std::int64_t total_;
   std::int64_t may_skip_;
   std::int64_t skipped_in_a_row_ = 0;
-  Progress progress_;
   Clock::time_point last_;
   std::vector<double> step_ms_;
+  double training_s_ = 0;
   double tokens_ = 0;
 };
 
@@ -112,35 +134,55 @@ struct Submitted {
 TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   const auto& run = model.run();
   auto& tracer = model.context().tracer;
+  auto* checkpointer = options.checkpointer;
   Results results(model, options);
   auto& stopped = results.summary.stopped;
   const auto validate_now = [&] {
     if (options.validation_batches == 0) return;
+    options.enter(RunPhase::evaluation, results.summary.steps);
     const auto validation = validate(model, options.validation_batches);
     stopped = validation.stopped;
     if (!stopped) results.take_validation(validation.loss);
+    options.enter(RunPhase::step, results.summary.steps);
+    results.leave_out_time();
   };
-  validate_now();
+  const auto while_saving = [&](const auto& action) {
+    options.enter(RunPhase::save, results.summary.steps);
+    action();
+    options.enter(RunPhase::step, results.summary.steps);
+    results.leave_out_time();
+  };
+  options.enter(RunPhase::step, options.first_step);
+  if (options.first_step == 0) validate_now();
 
   // With post-validation a step's result comes while the next one runs: it is taken one step later.
   std::optional<Submitted> open;
+  bool wants_save = false;
   const auto take = [&] {
     if (!open) return;
     results.take(open->step, open->lr, open->handle);
-    stopped = open->handle.wait().stop;
+    const auto& result = open->handle.wait();
+    stopped = result.stop;
+    wants_save = wants_save || result.save;
     open.reset();
+    // All ranks see it in the same step's result, so they commit together.
+    if (checkpointer != nullptr && checkpointer->is_under_way() && result.written == model.context().fabric.size())
+      while_saving([&] { checkpointer->commit(); });
   };
-  for (std::int64_t step = 0; step < run.train.steps && !stopped; ++step) {
+  for (std::int64_t step = options.first_step; step < run.train.steps && !stopped; ++step) {
     if (step == run.trace.first_step && run.trace.steps > 0) tracer.enable();
+    options.enter(RunPhase::step, step + 1);
+    options.before_step(step + 1);
     const double lr = optim::lr_at(run.lr, step + 1, run.train.steps);
     auto handle = model.submit_step(step, lr);
     take();
     open = {step, lr, handle};
     const bool last = step + 1 == run.train.steps || stopped;
     const bool due = run.train.validate_every > 0 && (step + 1) % run.train.validate_every == 0;
-    const bool saves = step == 0 && !options.save_gradients.empty();
+    const bool writes = step == options.first_step && !options.save_gradients.empty();
     const bool compares = run.check_replicas_every > 0 && (last || (step + 1) % run.check_replicas_every == 0);
-    if (last || due || saves || compares) model.settle();
+    const bool saves = checkpointer != nullptr && (checkpointer->is_due(step + 1) || wants_save);
+    if (last || due || writes || compares || saves) model.settle();
     if (!model.is_open()) take();
     if (compares) {
       model.drain();
@@ -148,10 +190,15 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
         make_replicas_differ(model);
       check_replicas(model);
     }
-    if (saves) {
+    if (writes) {
       model.drain();
       save_tensors(model, &optim::ShardState::grad, 1.0 / static_cast<double>(handle.wait().tokens),
                    options.save_gradients);
+    }
+    if (saves || (wants_save && !model.is_open())) {
+      wants_save = false;
+      model.drain();
+      while_saving([&] { checkpointer->begin(step + 1); });
     }
     if (step + 1 == run.trace.first_step + run.trace.steps) tracer.disable();
     if (!stopped && (last || due)) validate_now();
@@ -159,6 +206,16 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   model.settle();
   take();
   model.drain();
+  if (checkpointer != nullptr) {
+    while_saving([&] {
+      const auto done = results.summary.steps;
+      const bool unsaved = done > options.first_step && done != checkpointer->last_begun();
+      if ((stopped || checkpointer->saves_at_end()) && unsaved) checkpointer->begin(done, false);
+      checkpointer->commit();
+      if (stopped && done > options.first_step && checkpointer->last_committed() != done)
+        throw CheckpointError(fmt::format("asked to stop, but the checkpoint of step {} could not be written", done));
+    });
+  }
   results.summary.copy_bytes = model.copy_bytes();
   return results.finish();
 }

@@ -19,19 +19,6 @@
 namespace orthant::launch {
 namespace {
 
-/// Every logical parameter of the whole model: the table that one rank without any parallelism would have.
-std::vector<shard::LogicalParameter> all_parameters(const model::ModelConfig& config) {
-  shard::ParameterTable table;
-  model::ParameterStore store;
-  model::DenseFactory dense(config, {table, store});
-  const step::LlamaProgram whole(
-      {.model = config,
-       .rows = {.seq = 1, .batch = 1},
-       .stages = {{.stage = StageId{0}, .first = LayerId{0}, .last = LayerId{static_cast<int>(config.head_layer())}}}},
-      dense, {table, store}, {});
-  return table.parameters();
-}
-
 /// Calls `visit(shard, parameter, run, from)` for each piece of a parameter that a slice of this rank holds: elements
 /// [run.global, run.global + run.length) of the global tensor lie from element `from` of the slice on.
 template <class Visit>
@@ -53,10 +40,22 @@ DType master_type(ParallelModel& model) { return model.run().train.precision == 
 
 }  // namespace
 
+std::vector<shard::LogicalParameter> logical_parameters(const model::ModelConfig& config) {
+  shard::ParameterTable table;
+  model::ParameterStore store;
+  model::DenseFactory dense(config, {table, store});
+  const step::LlamaProgram whole(
+      {.model = config,
+       .rows = {.seq = 1, .batch = 1},
+       .stages = {{.stage = StageId{0}, .first = LayerId{0}, .last = LayerId{static_cast<int>(config.head_layer())}}}},
+      dense, {table, store}, {});
+  return table.parameters();
+}
+
 void gather_parameters(ParallelModel& model, ShardTensor which,
                        const std::function<void(const std::string&, const at::Tensor&)>& take) {
   const at::TensorOptions options(model::scalar_type(master_type(model)));
-  for (const auto& wanted : all_parameters(model.run().model)) {
+  for (const auto& wanted : logical_parameters(model.run().model)) {
     auto whole = at::zeros(wanted.placement.global_shape, options);
     auto flat = whole.view({-1});
     for_each_piece(model, [&](optim::ShardState& shard, const shard::LogicalParameter& parameter, const shard::Run& run,
@@ -79,7 +78,7 @@ void save_tensors(ParallelModel& model, ShardTensor which, double scale, const s
   std::unique_ptr<ckpt::SafetensorsWriter> writer;
   if (model.context().fabric.rank() == 0) {
     std::vector<ckpt::TensorSpec> specs;
-    for (const auto& parameter : all_parameters(model.run().model)) {
+    for (const auto& parameter : logical_parameters(model.run().model)) {
       specs.push_back({parameter.name, master_type(model), parameter.placement.global_shape});
     }
     writer = std::make_unique<ckpt::SafetensorsWriter>(path, std::move(specs));
@@ -95,7 +94,7 @@ void load_weights(ParallelModel& model, const std::filesystem::path& path) {
   const ckpt::SafetensorsFile file(path);
   std::vector<std::string> faults;
   std::set<std::string> expected;
-  for (const auto& parameter : all_parameters(model.run().model)) {
+  for (const auto& parameter : logical_parameters(model.run().model)) {
     expected.insert(parameter.name);
     if (!file.contains(parameter.name)) {
       faults.push_back(fmt::format("{} is missing", parameter.name));

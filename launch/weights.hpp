@@ -6,11 +6,16 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <orthant/launch/parallel_model.hpp>
 
 namespace orthant::launch {
+
+/// Every logical parameter of the whole model, in the model's order: the table that one rank without any parallelism
+/// would have.
+std::vector<shard::LogicalParameter> logical_parameters(const model::ModelConfig& config);
 
 /// Which of a shard's tensors: optim::ShardState::master, ::grad, …
 using ShardTensor = at::Tensor optim::ShardState::*;

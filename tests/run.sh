@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 selection=(-LE full)
 if [[ "${1:-}" == --full ]]; then selection=(); shift; fi
-bash launch/bootstrap.sh
+bash launch/bootstrap.sh --tests
 bash launch/build.sh build
 export OMP_NUM_THREADS=1
 venv="${ORTHANT_VENV:-$PWD/.venv}"

@@ -73,8 +73,8 @@ void AtomicFile::fail(const char* operation, int error) const {
   std::abort();  // unreachable: raise_ throws
 }
 
-void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise) {
-  AtomicFile file(path, 0644, raise);
+void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise, unsigned mode) {
+  AtomicFile file(path, mode, raise);
   file.append(std::as_bytes(std::span(text)));
   file.commit();
 }

@@ -48,7 +48,8 @@ class AtomicFile {
   RaiseFileError raise_;
 };
 
-/// Writes `text` to `path` atomically with mode 0644.
-void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise);
+/// Writes `text` to `path` atomically.
+void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise,
+                     unsigned mode = 0644);
 
 }  // namespace orthant

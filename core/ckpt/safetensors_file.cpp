@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,6 +11,7 @@
 
 #include <orthant/core/base/error.hpp>
 #include <orthant/core/ckpt/safetensors_dtype.hpp>
+#include <orthant/core/ckpt/strict_json.hpp>
 
 namespace orthant::ckpt {
 namespace {
@@ -21,21 +21,6 @@ using Json = nlohmann::json;
 constexpr std::uint64_t kLongestHeader = 100'000'000;
 constexpr std::size_t kLongestName = 4096;
 constexpr std::size_t kMostDims = 64;
-
-/// Parses JSON that has no key twice in one object (the parser alone would keep the last one) and is not nested deeply.
-Json parse_strictly(std::string_view text) {
-  std::vector<std::set<std::string>> keys_by_depth;
-  const auto check = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > 8) throw std::runtime_error("is nested too deeply");
-    if (event == Json::parse_event_t::object_start) keys_by_depth.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys_by_depth.pop_back();
-    if (event == Json::parse_event_t::key && !keys_by_depth.back().insert(parsed.get<std::string>()).second) {
-      throw std::runtime_error(fmt::format("has the key \"{}\" twice", parsed.get<std::string>()));
-    }
-    return true;
-  };
-  return Json::parse(text, check);
-}
 
 /// A tensor's place in the data, and what its header entry claims.
 struct Claim {
@@ -104,7 +89,11 @@ SafetensorsFile::SafetensorsFile(std::filesystem::path path)
   const std::string_view header = file_.text().substr(sizeof length, length);
   if (!header.starts_with('{')) fail("has a header that does not begin with {");
   read_header(header, bytes.subspan(sizeof length + length));
+  header_bytes_ = sizeof length + length;
 }
+
+std::span<const std::byte> SafetensorsFile::header() const { return file_.bytes().first(header_bytes_); }
+std::uint64_t SafetensorsFile::size() const { return file_.bytes().size(); }
 
 void SafetensorsFile::read_header(std::string_view header, std::span<const std::byte> data) {
   Json json;

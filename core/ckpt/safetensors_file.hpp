@@ -43,6 +43,9 @@ class SafetensorsFile {
   /// Throws  CheckpointError if there is no such tensor or Orthant has no such type.
   DType dtype(std::string_view name) const;
   const std::filesystem::path& path() const { return path_; }
+  /// Everything before the tensors' bytes.
+  std::span<const std::byte> header() const;
+  std::uint64_t size() const;  ///< of the file, bytes
 
  private:
   void read_header(std::string_view header, std::span<const std::byte> data);
@@ -50,6 +53,7 @@ class SafetensorsFile {
 
   std::filesystem::path path_;
   MappedFile file_;
+  std::size_t header_bytes_ = 0;
   std::map<std::string, TensorView> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -67,9 +67,10 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
         {"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
-  const std::string header = header_bytes(json, path);
-  file_.append(std::as_bytes(std::span(header)));
-  for (auto& [name, place] : places_) place.offset += header.size();
+  header_ = header_bytes(json, path);
+  size_ = header_.size() + offset;
+  file_.append(std::as_bytes(std::span(header_)));
+  for (auto& [name, place] : places_) place.offset += header_.size();
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {

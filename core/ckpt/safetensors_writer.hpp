@@ -37,6 +37,9 @@ class SafetensorsWriter {
   /// Puts the file in its place, durably. Call once, last, when every tensor is written; without it there is no file.
   void finish();
 
+  const std::string& header() const { return header_; }  ///< everything before the tensors' bytes
+  std::uint64_t size() const { return size_; }           ///< of the whole file, bytes
+
  private:
   struct Place {
     std::uint64_t offset = 0;  ///< in the file
@@ -46,6 +49,8 @@ class SafetensorsWriter {
 
   std::filesystem::path path_;
   std::map<std::string, Place> places_;
+  std::string header_;
+  std::uint64_t size_ = 0;
   AtomicFile file_;
 };
 

@@ -138,6 +138,24 @@ std::string ConfigReader::choice(std::string_view key, std::string fallback, con
   });
 }
 
+Value ConfigReader::integer_or_choice(std::string_view key, Value fallback, IntegerRange range,
+                                      const std::vector<std::string>& names) {
+  return get(key, std::move(fallback), [&](const Value& value, Value& out) -> Verdict {
+    const std::string wanted =
+        fmt::format("an integer{}, or one of \"{}\"", range_text(range.min, range.max), fmt::join(names, "\", \""));
+    const auto* number = std::get_if<std::int64_t>(&value);
+    const auto* name = std::get_if<std::string>(&value);
+    if (number == nullptr && name == nullptr) return wrong_type(value, wanted);
+    if (number != nullptr && (*number < range.min || *number > range.max)) return Complaint{wanted + " is wanted"};
+    if (name != nullptr && std::ranges::find(names, *name) == names.end()) {
+      const std::string nearest = nearest_name(*name, names);
+      return Complaint{wanted + " is wanted", nearest.empty() ? nearest : "\"" + nearest + "\""};
+    }
+    out = value;
+    return std::nullopt;
+  });
+}
+
 std::vector<double> ConfigReader::numbers(std::string_view key, std::vector<double> fallback, NumbersShape shape) {
   return get(key, std::move(fallback), [&](const Value& value, std::vector<double>& out) -> Verdict {
     const std::string count = shape.size < 0 ? "" : fmt::format("{} ", shape.size);

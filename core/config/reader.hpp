@@ -42,6 +42,9 @@ class ConfigReader {
   bool boolean(std::string_view key, bool fallback);
   std::string text(std::string_view key, std::string fallback);
   std::string choice(std::string_view key, std::string fallback, const std::vector<std::string>& names);
+  /// An integer, or one of `names`.
+  Value integer_or_choice(std::string_view key, Value fallback, IntegerRange range,
+                          const std::vector<std::string>& names);
   std::vector<double> numbers(std::string_view key, std::vector<double> fallback, NumbersShape shape = {});
 
   std::vector<std::string> texts(std::string_view key);  ///< an array of strings; without the key empty

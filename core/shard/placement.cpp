@@ -31,14 +31,19 @@ Shape Placement::local_shape() const {
 
 std::vector<Run> Placement::runs() const { return runs_within(0, numel(local_shape())); }
 
-std::vector<Run> Placement::runs_within(std::int64_t begin, std::int64_t end) const {
-  // Rows of `local_width` elements, taken from column `first_column` of rows of `global_width` elements.
-  const std::int64_t global_width = global_shape.back();
-  const bool cuts_rows = dim == static_cast<int>(global_shape.size()) - 1;
-  const std::int64_t local_width = cuts_rows ? range.length() : global_width;
-  const std::int64_t first_column = cuts_rows ? range.begin : 0;
-  const std::int64_t first_row = dim == 0 && !cuts_rows ? range.begin : 0;
+/// The local tensor as rows of `width` elements, taken from row and column on of rows of `global_width` elements.
+struct Placement::Window {
+  std::int64_t global_width, width, row, column;
+};
 
+Placement::Window Placement::window() const {
+  const std::int64_t global_width = global_shape.back();
+  if (dim == static_cast<int>(global_shape.size()) - 1) return {global_width, range.length(), 0, range.begin};
+  return {global_width, global_width, dim == 0 ? range.begin : 0, 0};
+}
+
+std::vector<Run> Placement::runs_within(std::int64_t begin, std::int64_t end) const {
+  const auto [global_width, local_width, first_row, first_column] = window();
   begin = std::max<std::int64_t>(begin, 0);
   end = std::min(end, numel(local_shape()));
   if (begin >= end) return {};
@@ -53,6 +58,24 @@ std::vector<Run> Placement::runs_within(std::int64_t begin, std::int64_t end) co
     local += length;
   }
   return runs;
+}
+
+std::vector<Block> Placement::blocks_within(std::int64_t begin, std::int64_t end) const {
+  const auto [global_width, width, first_row, first_column] = window();
+  begin = std::max<std::int64_t>(begin, 0);
+  end = std::min(end, numel(local_shape()));
+  std::vector<Block> blocks;
+  while (begin < end) {
+    const std::int64_t row = begin / width, column = begin % width;
+    const bool whole_rows = column == 0 && end - begin >= width;
+    const std::int64_t rows = whole_rows ? (end - begin) / width : 1;
+    const std::int64_t columns = whole_rows ? width : std::min(width - column, end - begin);
+    blocks.push_back({.rows = {first_row + row, first_row + row + rows},
+                      .columns = {first_column + column, first_column + column + columns},
+                      .local = begin});
+    begin += rows * columns;
+  }
+  return blocks;
 }
 
 Placement replicate(Shape global_shape, int copy, int copies) {

@@ -31,6 +31,16 @@ struct Run {
   friend bool operator==(Run, Run) = default;
 };
 
+/// Elements that lie one after the other locally and fill a rectangle of the global tensor, whose one row a tensor of
+/// one dim is.
+struct Block {
+  Range rows;
+  Range columns;
+  std::int64_t local = 0;  ///< first element
+  std::int64_t numel() const { return rows.length() * columns.length(); }
+  friend bool operator==(const Block&, const Block&) = default;
+};
+
 struct Placement {
   Shape global_shape;  ///< one or two dims
   int dim = -1;        ///< sharded dim, -1 when replicated
@@ -46,6 +56,12 @@ struct Placement {
   std::vector<Run> runs() const;
   /// The runs, cut to local elements [begin, end); `local` stays relative to the whole local tensor.
   std::vector<Run> runs_within(std::int64_t begin, std::int64_t end) const;
+  /// The same elements as at most three blocks, in local order: what is left of a row, whole rows, part of a row.
+  std::vector<Block> blocks_within(std::int64_t begin, std::int64_t end) const;
+
+ private:
+  struct Window;
+  Window window() const;
 };
 
 /// Whole on each of `copies` ranks.

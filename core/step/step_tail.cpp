@@ -13,6 +13,22 @@ namespace orthant::step {
 
 using stream::content_of;
 
+namespace {
+
+/// The name of the parameter that the first element of `range` that is no finite number belongs to.
+std::string first_not_finite(const shard::ParameterTable& table, const optim::ShardState& shard, shard::Range range) {
+  for (const int index : table.unit(shard.unit).parameters) {
+    const auto& parameter = table.parameters()[static_cast<std::size_t>(index)];
+    const auto [begin, end] = shard::common(range, shard::elements_of(parameter));
+    if (begin >= end) continue;
+    if (!std::isfinite(optim::sum_of_squares(shard.grad.narrow(0, begin - shard.begin, end - begin))))
+      return parameter.name;
+  }
+  return table.unit(shard.unit).name;
+}
+
+}  // namespace
+
 StepTail::StepTail(stream::Scheduler& scheduler, TailLanes lanes, const shard::ParameterTable& table,
                    train::GradSync& sync, train::ShardStore& store, optim::Optimizer& optimizer, LlamaProgram& program,
                    TailOptions options)
@@ -103,23 +119,15 @@ void StepTail::sum_over_stage(std::vector<stream::Claim> reads, bool with_gradie
                      .reads = std::move(reads),
                      .writes = {{stage_buffer_, here}},
                      .body = [this, step = training_step_, with_gradients](stream::TaskScope&) {
-                       stage_ = {.stops = options_.stop_requested() ? 1.0 : 0.0};
+                       const Votes votes = options_.votes();
+                       stage_ = {.stops = votes.stop ? 1.0 : 0.0,
+                                 .saves = votes.save ? 1.0 : 0.0,
+                                 .written = votes.written ? 1.0 : 0.0};
                        if (options_.counts_loss) {
                          stage_.loss_sum = program_.loss_sum();
                          stage_.tokens = static_cast<double>(program_.count_tokens());
                        }
-                       if (!with_gradients) return;
-                       const bool poisoned = options_.poisons(step);
-                       for (std::size_t i = 0; i < ranges_.size(); ++i) {
-                         const auto& shard = store_.shards()[i];
-                         if (!table_.unit(shard.unit).trains_in(step)) continue;
-                         if (poisoned) shard.grad.narrow(0, 0, 1).fill_(std::numeric_limits<double>::infinity());
-                         if (!shard.counted) continue;
-                         for (const auto& range : ranges_[i].owned) {
-                           stage_.sum_of_squares +=
-                               optim::sum_of_squares(shard.grad.narrow(0, range.begin - shard.begin, range.length()));
-                         }
-                       }
+                       if (with_gradients) add_sum_of_squares(step);
                      }});
   scheduler_.submit({.name = "AR stage norm",
                      .stream = lanes_.stage.stream,
@@ -129,6 +137,22 @@ void StepTail::sum_over_stage(std::vector<stream::Claim> reads, bool with_gradie
                        return lanes_.stage.collectives->all_reduce(
                            {&stage_, sizeof stage_ / sizeof(double), DType::f64}, comm::Reduction::sum);
                      }});
+}
+
+void StepTail::add_sum_of_squares(std::int64_t step) {
+  non_finite_.clear();
+  const double poison = options_.poison(step);
+  for (std::size_t i = 0; i < ranges_.size(); ++i) {
+    const auto& shard = store_.shards()[i];
+    if (!table_.unit(shard.unit).trains_in(step)) continue;
+    if (poison != 0) shard.grad.narrow(0, 0, 1).fill_(poison);
+    if (!shard.counted) continue;
+    for (const auto& range : ranges_[i].owned) {
+      const double sum = optim::sum_of_squares(shard.grad.narrow(0, range.begin - shard.begin, range.length()));
+      stage_.sum_of_squares += sum;
+      if (!std::isfinite(sum) && non_finite_.empty()) non_finite_ = first_not_finite(table_, shard, range);
+    }
+  }
 }
 
 /// The barrier: every rank waits for all. The sum is taken in rank order, as sum_up_to_here() takes it.
@@ -166,6 +190,8 @@ void StepTail::sum_up_to_here() {
                        known_.loss_sum = before_.loss_sum + stage_.loss_sum;
                        known_.sum_of_squares = before_.sum_of_squares + stage_.sum_of_squares;
                        known_.stops = before_.stops + stage_.stops;
+                       known_.saves = before_.saves + stage_.saves;
+                       known_.written = before_.written + stage_.written;
                      }});
   if (lanes_.prefix_out.channel != nullptr) {
     scheduler_.submit(
@@ -190,6 +216,7 @@ StepHandle StepTail::result(stream::Claim source, const Stats& stats) {
   const auto task = scheduler_.submit(
       {.name = "RESULT", .stream = lanes_.pp.stream, .reads = {source}, .start = [this, result, &stats] {
          *result = judge(stats);
+         result->non_finite_here = non_finite_;
          return stream::Work::done();
        }});
   handle_.emplace(scheduler_, task, std::move(result));
@@ -201,7 +228,9 @@ StepResult StepTail::judge(const Stats& stats) const {
   StepResult result{.loss = stats.loss_sum / tokens,
                     .grad_norm = std::sqrt(stats.sum_of_squares) / tokens,
                     .tokens = static_cast<std::int64_t>(stats.tokens),
-                    .stop = stats.stops > 0};
+                    .stop = stats.stops > 0,
+                    .save = stats.saves > 0,
+                    .written = static_cast<std::int64_t>(stats.written)};
   result.finite = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   result.clipped = result.finite && scale(result) < 1.0;
   return result;

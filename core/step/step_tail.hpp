@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <orthant/core/comm/lane.hpp>
@@ -18,6 +19,7 @@
 #include <orthant/core/shard/slice_ranges.hpp>
 #include <orthant/core/step/llama_program.hpp>
 #include <orthant/core/step/shard_copies.hpp>
+#include <orthant/core/step/votes.hpp>
 #include <orthant/core/stream/scheduler.hpp>
 #include <orthant/core/train/param_lifecycle.hpp>
 #include <orthant/core/train/shard_store.hpp>
@@ -29,9 +31,12 @@ struct StepResult {
   double loss = 0;       ///< mean over the global batch's valid tokens
   double grad_norm = 0;  ///< of that mean's gradient, before clipping
   std::int64_t tokens = 0;
-  bool finite = true;    ///< false: loss or norm is not, and the step changed no weight on any rank
-  bool clipped = false;  ///< the norm was above the limit
-  bool stop = false;     ///< some rank was asked to stop; the same on all ranks
+  bool finite = true;                ///< false: loss or norm is not, and the step changed no weight on any rank
+  bool clipped = false;              ///< the norm was above the limit
+  bool stop = false;                 ///< some rank was asked to stop; the same on all ranks
+  bool save = false;                 ///< some rank wants a checkpoint; the same on all ranks
+  std::int64_t written = 0;          ///< ranks whose part of a checkpoint is on disk; the same on all ranks
+  std::string non_finite_here = {};  ///< the first parameter whose gradient is not finite in this rank's slices
 };
 
 /// The result of a submitted step: wait() before reading.
@@ -63,11 +68,11 @@ struct TailLanes {
 };
 
 struct TailOptions {
-  double grad_clip = 1.0;                                       ///< 0: off
-  bool counts_loss = true;                                      ///< one rank of those that computed the same loss
-  std::function<bool()> stop_requested = [] { return false; };  ///< asked once a step
-  /// A drill: makes this rank's gradients infinite in that step (0-based).
-  std::function<bool(std::int64_t step)> poisons = [](std::int64_t) { return false; };
+  double grad_clip = 1.0;                                 ///< 0: off
+  bool counts_loss = true;                                ///< one rank of those that computed the same loss
+  std::function<Votes()> votes = [] { return Votes{}; };  ///< asked once a step
+  /// A drill: what becomes of some of this rank's gradients in that step (0-based); 0: nothing.
+  std::function<double(std::int64_t step)> poison = [](std::int64_t) { return 0.0; };
 };
 
 /// When the optimizer may run.
@@ -104,16 +109,17 @@ class StepTail {
   struct Stats {  ///< of this rank, then of its stage, then of the pipeline
     double loss_sum = 0;
     double sum_of_squares = 0;
-    double stops = 0;
-    double tokens = 0;  ///< every stage counts them all: not summed over the pipeline
+    double stops = 0, saves = 0, written = 0;  ///< votes
+    double tokens = 0;                         ///< every stage counts them all: not summed over the pipeline
   };
-  /// Loss, norm and stops: what is summed over the pipeline.
-  static comm::Span over_pipeline(Stats& stats) { return {&stats, 3, DType::f64}; }
+  /// All but the tokens: what is summed over the pipeline.
+  static comm::Span over_pipeline(Stats& stats) { return {&stats, sizeof(Stats) / sizeof(double) - 1, DType::f64}; }
 
   void all_reduce_gradient(optim::ShardState& shard, shard::Range range, comm::Lane lane, const char* what);
   void sum_partial_gradients();
   bool trains(const optim::ShardState& shard) const { return table_.unit(shard.unit).trains_in(training_step_); }
   void sum_over_stage(std::vector<stream::Claim> reads, bool with_gradients);
+  void add_sum_of_squares(std::int64_t step);
   void sum_over_pipeline();
   void sum_up_to_here();
   StepHandle result(stream::Claim source, const Stats& stats);
@@ -138,10 +144,11 @@ class StepTail {
   };
   std::vector<SliceRanges> ranges_;  ///< by shard of the store
 
-  Stats stage_;   ///< this rank's, then its stage's
-  Stats known_;   ///< what the optimizer goes by: of the whole pipeline, or of the ranks up to this one
-  Stats before_;  ///< post-validation: of the ranks before this one
-  Stats whole_;   ///< post-validation: of the whole pipeline, later
+  std::string non_finite_;  ///< as StepResult::non_finite_here, of the last NORM
+  Stats stage_;             ///< this rank's, then its stage's
+  Stats known_;             ///< what the optimizer goes by: of the whole pipeline, or of the ranks up to this one
+  Stats before_;            ///< post-validation: of the ranks before this one
+  Stats whole_;             ///< post-validation: of the whole pipeline, later
   stream::BufferId stage_buffer_, known_buffer_, before_buffer_, whole_buffer_;
   std::int64_t serial_ = 0;
   NormMode mode_ = NormMode::barrier;

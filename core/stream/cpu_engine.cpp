@@ -206,6 +206,7 @@ void CpuEngine::finish(const OperationPtr& operation, std::exception_ptr error) 
 void CpuEngine::note_finished(Operation& operation) {
   operation.finished = true;
   last_finish_ = Clock::now();
+  if (options_.on_finish) options_.on_finish();
   if (options_.tracer) {
     options_.tracer->record({operation.name, streams_[operation.stream.value].track, operation.begin, last_finish_});
   }

@@ -30,6 +30,8 @@ struct CpuSchedulerOptions {
   /// Called once, as soon as anything fails, before any wait() reports it, on the thread that saw it and outside every
   /// lock: launch aborts the fabric here. Must not throw nor call this scheduler. Not called by the destructor.
   std::function<void(std::exception_ptr)> on_failure = {};
+  /// Called as each task finishes, under a lock: must be quick, not throw, and not call this scheduler.
+  std::function<void()> on_finish = {};
 };
 
 /// A task's body and start are destroyed when it completes, before any wait() for it returns, and not earlier: what

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is asked to stop finishes its step, saves its weights and ends with 75; asked twice, it ends at once."""
+"""A run that is asked to stop finishes its step, saves a checkpoint and ends with 75; the same command goes on from it. Asked twice, it ends
+at once."""
 
 import fcntl
+import json
 import os
 import pty
 import signal
@@ -9,8 +11,6 @@ import subprocess
 import termios
 import time
 import unittest
-
-import safetensors.numpy
 
 from launcher import MPIRUN, MPIRUN_SH, LaunchTest, data_set
 
@@ -20,8 +20,9 @@ SECONDS_TO_STOP = 5
 
 class OrderlyStop(LaunchTest):
     def start_training(self, launcher, changes=None, **options):
-        config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}}, changes or {})
-        program = self.start(["train", config], ranks=4, launcher=launcher, **options)
+        # Without a schedule of the learning rate, the number of steps may be another when it goes on.
+        self.config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}, "lr_schedule": {"kind": "constant"}}, changes or {})
+        program = self.start(["train", self.config], ranks=4, launcher=launcher, **options)
         self.wait_for_steps(program, 2)
         return program
 
@@ -30,13 +31,21 @@ class OrderlyStop(LaunchTest):
         ask()
         self.assert_gone(program, since, within=SECONDS_TO_STOP)
         self.assertEqual(program.wait(1).code, 75, program.output())
-        weights = safetensors.numpy.load_file(self.run_folder() / "interrupted.safetensors")
-        self.assertIn("model.embed_tokens.weight", weights)
+        self.stopped_at = len(self.metrics())
+        checkpoint, = (self.runs / "checkpoints").glob("step-*")
+        self.assertEqual(checkpoint.name, f"step-{self.stopped_at:08}")
+        index = json.loads((checkpoint / "index.json").read_text())
+        self.assertEqual(index["step"], self.stopped_at)
+        self.assertIn("model.embed_tokens.weight", index["parameters"])
         self.assert_no_fragments()
 
-    def test_usr1_to_plain_mpirun(self):
+    def test_usr1_to_plain_mpirun_and_the_same_command_again(self):
         program = self.start_training(MPIRUN)
         self.assert_stops_orderly(program, lambda: program.process.send_signal(signal.SIGUSR1))
+        again = self.orthant("train", self.config, f"--set=train.steps={self.stopped_at + 2}", ranks=4)
+        self.assertEqual(again.code, 0, again.output)
+        self.assertIn(f"going on from the checkpoint of step {self.stopped_at} in ", again.output)
+        self.assertEqual([step["step"] for step in self.metrics()], [self.stopped_at + 1, self.stopped_at + 2])
 
     def test_usr1_during_a_validation(self):
         long_validation = {"data": {"train": str(data_set() / "train.tokens"), "validation": str(data_set() / "train.tokens")},
@@ -77,7 +86,7 @@ class SecondSignal(LaunchTest):
         program.process.send_signal(again)
         self.assert_gone(program, since, within=SECONDS_TO_STOP)
         self.assertNotIn(program.wait(1).code, (0, 75), program.output())
-        self.assertFalse((self.run_folder() / "interrupted.safetensors").exists())
+        self.assertEqual(list((self.runs / "checkpoints").glob("step-*")), [])
         self.assert_no_fragments()
 
     def test_a_second_usr1_ends_the_ranks_of_plain_mpirun(self):

@@ -117,6 +117,22 @@ TEST(PipelinePlan, ReducesAUnitOnceAStepAfterItsLastWeightGradient) {
   }
 }
 
+/// Layers that do not divide are split unevenly, and none is dropped.
+TEST(PipelinePlan, HasEveryLayerOnce) {
+  const auto layers_of = [](int layers, const char* schedule, int pp, int chunks) {
+    auto run = config(schedule, pp, 8);
+    run.model.layers = layers;
+    run.pipeline.chunks = chunks;
+    const auto plan = plan_pipeline(run);
+    int sum = 0;
+    for (int rank = 0; rank < pp; ++rank) sum += plan.blocks_of(rank, run.model);
+    return sum;
+  };
+  EXPECT_EQ(layers_of(6, "1f1b", 4, 0), 6);
+  EXPECT_EQ(layers_of(7, "interleaved", 2, 2), 7);
+  EXPECT_EQ(layers_of(30, "zb_h1", 4, 0), 30);
+}
+
 TEST(PipelinePlan, RejectsLayersThatDoNotFitTheStages) {
   auto run = config("interleaved", 4, 8);
   run.pipeline.chunks = 4;

@@ -10,8 +10,10 @@
 #include <ATen/ops/sub.h>
 
 #include <orthant/core/stream/cpu_scheduler.hpp>
+#include <orthant/launch/checkpointer.hpp>
 #include <orthant/launch/parallelize.hpp>
 #include <orthant/launch/replica_check.hpp>
+#include <orthant/launch/resume.hpp>
 #include <orthant/launch/weights.hpp>
 #include <orthant/tests/harness/run_ranks.hpp>
 
@@ -49,6 +51,13 @@ Tensors gather(ParallelModel& model, ShardTensor which, double scale = 1.0) {
   return all;
 }
 
+Tensors gather_moments(ParallelModel& model) {
+  Tensors all;
+  for (const auto& [name, value] : gather(model, &optim::ShardState::exp_avg)) all[name + " 1"] = value;
+  for (const auto& [name, value] : gather(model, &optim::ShardState::exp_avg_sq)) all[name + " 2"] = value;
+  return all;
+}
+
 }  // namespace
 
 std::int64_t synthetic_token(std::int64_t sample, std::int64_t at, std::int64_t vocab) {
@@ -79,9 +88,13 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
   model = parallelize(run, plan, *mesh, context, reader_of(run, mesh->dp_rank(), treatment));
 
   Trajectory out;
+  const ckpt::CheckpointFolder folder(treatment.checkpoints, "ab");
+  const auto first = treatment.checkpoints.empty() ? 0 : resume(*model, folder, 0, [](const std::string&) {}).step;
+  const auto until = treatment.until < 0 ? run.train.steps : treatment.until;
   out.initial = gather(*model, &optim::ShardState::master);
+  if (treatment.wants_moments) out.loaded = gather_moments(*model);
   std::vector<step::StepHandle> handles;
-  for (std::int64_t step = 0; step < run.train.steps; ++step) {
+  for (std::int64_t step = first; step < until; ++step) {
     if (step == treatment.leave_out_step) continue;
     handles.push_back(model->submit_step(step, optim::lr_at(run.lr, step + 1, run.train.steps)));
     if (treatment.checks_replicas) {
@@ -89,7 +102,7 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
       model->drain();
       check_replicas(*model);
     }
-    if (step > 0) continue;
+    if (step > first) continue;
     const auto tokens = static_cast<double>(handles.back().wait().tokens);
     model->drain();
     out.gradients = gather(*model, &optim::ShardState::grad, 1.0 / tokens);
@@ -97,10 +110,8 @@ Trajectory train_on(comm::Fabric& fabric, const RunConfig& run, const Treatment&
   model->settle();
   model->drain();
   out.final = gather(*model, &optim::ShardState::master);
-  if (treatment.wants_moments) {
-    for (const auto& [name, value] : gather(*model, &optim::ShardState::exp_avg)) out.moments[name + " 1"] = value;
-    for (const auto& [name, value] : gather(*model, &optim::ShardState::exp_avg_sq)) out.moments[name + " 2"] = value;
-  }
+  if (treatment.wants_moments) out.moments = gather_moments(*model);
+  if (!treatment.checkpoints.empty()) Checkpointer(*model, folder, {.resumed_step = first}).begin(until, false);
   for (const auto& handle : handles) {
     out.losses.push_back(handle.wait().loss);
     out.norms.push_back(handle.wait().grad_norm);

@@ -3,6 +3,7 @@
 // weights, all gathered by global name, on any mesh, with ranks as threads.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <string>
@@ -20,6 +21,7 @@ struct Trajectory {
   Tensors initial;
   Tensors gradients;  ///< of step 1: of the mean loss, before clipping
   Tensors final;
+  Tensors loaded;   ///< moments at the beginning, where they were asked for
   Tensors moments;  ///< first and second, after all steps
   std::vector<double> losses;
   std::vector<double> norms;
@@ -32,6 +34,9 @@ struct Treatment {
   bool checks_replicas = false;  ///< after each step
   /// Targets that do not count. sample: global counter.
   std::function<bool(std::int64_t sample, std::int64_t at)> ignored = {};
+  /// Goes on from the newest checkpoint in this folder, and leaves one there at the end; empty: neither.
+  std::filesystem::path checkpoints = {};
+  std::int64_t until = -1;  ///< steps done at the end; -1: run.train.steps
 };
 
 /// Trains run.train.steps steps on the ranks of `fabric`. Collective; every rank gets the whole.

@@ -111,6 +111,30 @@ TEST(Placement, RunsOfConsecutiveSlicesConcatenateToRuns) {
   }
 }
 
+TEST(Placement, BlocksAreTheRunsAsRectangles) {
+  for (const auto& placement :
+       {replicate({5, 7}), replicate({11}), shard({5, 7}, 0, 1, 2), shard({5, 7}, 1, 1, 3), shard({11}, 0, 1, 2)}) {
+    const auto size = numel(placement.local_shape()), columns = placement.global_shape.back();
+    for (std::int64_t begin = 0; begin <= size; ++begin) {
+      for (std::int64_t end = begin; end <= size; ++end) {
+        std::vector<std::int64_t> by_runs, by_blocks;
+        for (const auto& run : placement.runs_within(begin, end))
+          for (std::int64_t i = 0; i < run.length; ++i) by_runs.push_back(run.global + i);
+        std::int64_t local = begin;
+        const auto blocks = placement.blocks_within(begin, end);
+        for (const auto& block : blocks) {
+          EXPECT_EQ(block.local, local);
+          local += block.numel();
+          for (auto r = block.rows.begin; r < block.rows.end; ++r)
+            for (auto c = block.columns.begin; c < block.columns.end; ++c) by_blocks.push_back(r * columns + c);
+        }
+        ASSERT_EQ(by_blocks, by_runs) << begin << " " << end;
+        EXPECT_LE(blocks.size(), 3u);
+      }
+    }
+  }
+}
+
 TEST(Placement, RejectsADimThatIsNotThere) {
   EXPECT_THROW(shard({4, 4}, 2, 0, 1), ShapeError);
   EXPECT_THROW(shard({4, 4}, 0, 2, 2), InternalError);

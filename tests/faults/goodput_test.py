@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of the time was training, over all starts; and checkpoints as often as their cost says."""
+
+import json
+import os
+import re
+import signal
+import unittest
+
+from launcher import LaunchTest
+from observed import committed_steps, rank_pids
+
+MESH = {"pp": 2, "dp": 2, "tp": 1}
+STEP_S = 0.05
+
+
+class Goodput(LaunchTest):
+    def summary(self):
+        return json.loads((self.run_folder() / "summary.json").read_text())
+
+    def test_a_start_that_was_killed_is_counted_as_lost_since_its_checkpoint(self):
+        interval, killed_at, steps = 40, 76, 90
+        config = self.write_config({"mesh": MESH, "train": {"steps": steps}, "checkpoint": {"interval": interval},
+                                    "fault": {"kind": "slow", "rank": 0, "times": 0, "delay_ms": int(1000 * STEP_S)}})
+        program = self.start(["train", config], ranks=4)
+        self.wait_for_steps(program, killed_at)
+        os.kill(rank_pids(program)[3], signal.SIGKILL)
+        self.assertNotEqual(program.wait(20).code, 0)
+        self.assertEqual(committed_steps(self.runs / "checkpoints"), [interval])
+
+        done = self.orthant("train", config, ranks=4)
+        self.assertEqual(done.code, 0, done.output)
+        goodput = self.summary()["goodput"]
+        print(json.dumps(goodput))
+        self.assertEqual(goodput["starts"], 2)
+        # Known to a second, in which the ledger has one line.
+        lost = STEP_S * (killed_at - interval)
+        self.assertGreater(goodput["lost_s"], lost - 1.5)
+        self.assertLess(goodput["lost_s"], 3 * lost)
+        self.assertGreater(goodput["training_s"], STEP_S * steps * 0.9)
+        self.assertGreater(goodput["restart_s"], 0)
+        self.assertGreater(goodput["start_s"], goodput["load_s"])
+        self.assertGreater(goodput["load_s"], 0)
+        self.assertEqual(goodput["detect_s"], 0)
+        self.assertTrue(0 < goodput["effective_training_time_ratio"] < 1)
+        self.assertAlmostEqual(goodput["effective_training_time_ratio"], goodput["training_s"] / goodput["wall_s"], places=6)
+        parts = sum(goodput[name] for name in ("training_s", "lost_s", "detect_s", "restart_s", "start_s", "save_stall_s"))
+        self.assertLessEqual(parts, goodput["wall_s"])
+        self.assertGreater(parts, 0.5 * goodput["wall_s"], "most of the time is known")
+
+    def test_the_interval_is_chosen_from_the_cost_of_a_save(self):
+        config = self.write_config({"mesh": MESH, "train": {"steps": 120}, "checkpoint": {"interval": "auto", "mtbf_hours": 0.001},
+                                    "fault": {"kind": "slow", "rank": 0, "times": 0, "delay_ms": 10}})
+        done = self.orthant("train", config, ranks=4)
+        self.assertEqual(done.code, 0, done.output)
+        summary = self.summary()
+        saves, goodput = summary["checkpoints"], summary["goodput"]
+        told = [line for line in done.lines if "checkpoint.interval: every " in line]
+        print(json.dumps(saves), *told, sep="\n")
+        self.assertEqual(len(told), 1, done.output)
+        self.assertRegex(told[0], r"every [\d.]+ m?s, for a stall of [\d.]+ s and a failure every ")
+        self.assertGreater(saves["saves"], 1)
+        self.assertEqual(saves["failures"], 0)
+        self.assertEqual(saves["last"], 120)
+        self.assertGreaterEqual(saves["interval_s"], 2 * saves["write_s"] - 1e-9)
+        # Young's rule for this stall, or twice what writing takes.
+        stall = saves["stall_s"] / saves["saves"]
+        self.assertLess(saves["interval_s"], 10 * max((2 * stall * 3.6) ** 0.5, 2 * saves["write_s"]))
+        self.assertLess(saves["saves"], 2 + goodput["training_s"] / 0.02)
+        self.assertEqual(len(re.findall(r"checkpoint of step \d+: ", done.output)), saves["saves"])
+
+    def test_with_rare_failures_one_save_tells_what_it_costs_and_one_is_at_the_end(self):
+        config = self.write_config({"mesh": MESH, "train": {"steps": 60}, "checkpoint": {"interval": "auto", "mtbf_hours": 1e4}})
+        done = self.orthant("train", config, ranks=4)
+        self.assertEqual(done.code, 0, done.output)
+        self.assertEqual(self.summary()["checkpoints"]["saves"], 2)
+        first, last = committed_steps(self.runs / "checkpoints")
+        self.assertEqual(last, 60)
+        self.assertLess(first, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests to stop, from anywhere and at any time: the step ends, its state is saved once, the exit code is 75, and going on from there is as if
+nothing had been. The same signal again ends at once."""
+
+import os
+import pathlib
+import signal
+import time
+import unittest
+
+from launcher import LaunchTest
+from observed import committed_steps, numbers_of, rank_pids, unfinished
+
+MESH = {"pp": 2, "dp": 2, "tp": 1}
+SECONDS_TO_STOP = 5
+SAVE_S = 3
+
+
+def catches(pid, number):
+    """Whether a process has a handler for a signal."""
+    try:
+        with open(f"/proc/{pid}/status") as file:
+            mask = next(line.split()[1] for line in file if line.startswith("SigCgt"))
+    except (OSError, StopIteration):
+        return False
+    return int(mask, 16) >> (number - 1) & 1 == 1
+
+
+class Stop(LaunchTest):
+    def start_run(self, *changes):
+        config = self.write_config({"mesh": MESH, "train": {"steps": 1000000}}, *changes)
+        self.checkpoints = self.runs / "checkpoints"
+        return self.start(["train", config], ranks=4)
+
+    def assert_stopped(self, program, since, within=SECONDS_TO_STOP):
+        """Returns the step at which it stopped, which has a checkpoint, whole, and nothing beside it."""
+        self.assert_gone(program, since, within)
+        done = program.wait(1)
+        self.assertEqual(done.code, 75, done.output)
+        step = len(self.metrics())
+        self.assertEqual(committed_steps(self.checkpoints)[-1], step, done.output)
+        self.assertEqual(done.output.count(f"checkpoint of step {step}: "), 1, done.output)
+        self.assertEqual(unfinished(self.checkpoints), [])
+        self.assertIn(f"asked to stop: the checkpoint of step {step} is in {self.checkpoints}", done.output)
+        return step
+
+    def test_term_to_one_rank(self):
+        program = self.start_run()
+        self.wait_for_steps(program, 3)
+        since = time.monotonic()
+        os.kill(rank_pids(program)[2], signal.SIGTERM)
+        step = self.assert_stopped(program, since)
+        self.assertEqual(committed_steps(self.checkpoints), [step])
+
+    def stop_during_a_save(self, background):
+        program = self.start_run({"checkpoint": {"interval": 5, "background": background},
+                                  "fault": {"kind": "slow", "phase": "save", "rank": 1, "step": 5, "delay_ms": 1000 * SAVE_S}})
+        program.wait_until(lambda: any(self.checkpoints.glob("step-00000005.tmp-*")), self.START, "save of step 5")
+        since = time.monotonic()
+        program.process.send_signal(signal.SIGUSR1)  # to all
+        os.kill(rank_pids(program)[1], signal.SIGTERM)
+        step = self.assert_stopped(program, since, within=SAVE_S + SECONDS_TO_STOP)
+        self.assertEqual(committed_steps(self.checkpoints), [5, step])
+        self.assertGreater(time.monotonic() - since, SAVE_S / 2, "the save was under way")
+
+    def test_usr1_to_mpirun_and_term_to_a_rank_during_a_save_in_the_background(self):
+        self.stop_during_a_save(background=True)
+
+    def test_usr1_to_mpirun_and_term_to_a_rank_during_a_save_that_training_waits_for(self):
+        self.stop_during_a_save(background=False)
+
+    def test_before_mpi_is_up(self):
+        """As soon as there is a handler, which is before all else."""
+        for attempt in range(3):
+            with self.subTest(attempt=attempt):
+                config = self.write_config({"train": {"steps": 1000000}})
+                self.checkpoints = self.runs / "checkpoints"
+                program = self.start(["train", config])
+                while not catches(program.process.pid, signal.SIGUSR1):
+                    self.assertIsNone(program.process.poll(), program.output())
+                self.assertEqual(program.output(), "")
+                self.assertNotIn("/mca_", pathlib.Path(f"/proc/{program.process.pid}/maps").read_text(), "MPI is up already")
+                os.kill(program.process.pid, signal.SIGUSR1)
+                since = time.monotonic()
+                self.assertEqual(self.assert_stopped(program, since, within=self.START), 1)
+
+    def test_another_signal_changes_nothing_and_the_same_again_ends_at_once(self):
+        for ask, also in ((signal.SIGTERM, signal.SIGUSR1), (signal.SIGUSR1, signal.SIGINT)):
+            with self.subTest(first=ask.name):
+                # A first step that takes long.
+                config = self.write_config({"train": {"global_batch": 24000}})
+                program = self.start(["train", config])
+                program.wait_until(lambda: self.run_folder() and (self.run_folder() / "config.toml").exists(), self.START, "begin of training")
+                time.sleep(0.5)
+                os.kill(program.process.pid, ask)
+                os.kill(program.process.pid, also)
+                time.sleep(1)
+                self.assertIsNone(program.process.poll(), program.output())
+                since = time.monotonic()
+                os.kill(program.process.pid, ask)
+                self.assert_gone(program, since, within=1)
+                self.assertEqual(program.wait(1).code, 128 + ask, program.output())
+                self.assertEqual(committed_steps(self.runs / "checkpoints"), [])
+
+    def test_stopped_twice_it_ends_as_if_nothing_had_been(self):
+        steps = 60
+        lengthened = {"fault": {"kind": "slow", "rank": 0, "times": 0, "delay_ms": 50}}  # time to ask it
+        self.start_run({"train": {"steps": steps}}).wait(self.START)
+        unbroken = numbers_of(self.metrics())
+        self.assertEqual(len(unbroken), steps)
+
+        config = self.write_config({"mesh": MESH, "train": {"steps": steps}}, lengthened)
+        self.checkpoints = self.runs / "checkpoints"
+        done = []
+        for _ in range(2):
+            program = self.start(["train", config], ranks=4)
+            self.wait_for_new_steps(program, 10)
+            since = time.monotonic()
+            program.process.send_signal(signal.SIGUSR1)
+            self.assert_gone(program, since, SECONDS_TO_STOP)
+            self.assertEqual(program.wait(1).code, 75, program.output())
+            done += self.metrics()
+            self.assertEqual(committed_steps(self.checkpoints)[-1], len(done))
+        ended = self.start(["train", config], ranks=4).wait(self.START)
+        self.assertEqual(ended.code, 0, ended.output)
+        self.assertIn(f"going on from the checkpoint of step {len(done)} in ", ended.output)
+        done += self.metrics()
+        self.assertEqual(numbers_of(done), unbroken)
+
+    def wait_for_new_steps(self, program, count):
+        """Of the start that has begun last, which makes a folder of its own."""
+        before = self.run_folder()
+        program.wait_until(lambda: self.run_folder() != before, self.START, "a run folder")
+        self.wait_for_steps(program, count)
+
+
+if __name__ == "__main__":
+    unittest.main()
