@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a training command until it is done. It is run again, from its newest checkpoint, after a stop (75, which saved one, 138 and 143), a crash
-# (1, others above 127) and a hang (6). It is not after what the user has to mend (2 config, 3 data, 4 checkpoint, 5 not finite, 7 replicas differ, …), nor
-# when several runs in a row failed without a new checkpoint: then the same step may fail for ever.
+# (1, others above 127) and a hang (6). It is not after what the user has to mend (2 config, 3 data, 4 checkpoint, 5 not finite, 7 replicas
+# differ, …), nor when several runs in a row failed without a new checkpoint: then the same step may fail for ever.
 #
 #   bash launch/restart.sh bash launch/mpirun.sh -n 8 build/orthant train CONFIG [--set key=value …]
 #   bash launch/restart.sh --once …         one run of it: 75 says "again", any other code is final (launch/slurm/train.sbatch)

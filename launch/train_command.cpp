@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/launch/train_command.hpp>
 
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -38,6 +39,16 @@ int train_command(const TrainArguments& arguments) {
   } catch (const Error& error) {
     return report_once(fabric, error);
   }
+  // The watchdog outlives the run, whose last tasks still report to it.
+  std::atomic<RankRun*> running = nullptr;
+  Watchdog watchdog({.recorder = recorder,
+                     .rank = fabric.rank(),
+                     .size = fabric.size(),
+                     .timeouts = phase_timeouts(run),
+                     .kill = [&](int code) {
+                       if (auto* hanging = running.load()) hanging->note_hang();
+                       mpi.kill(code);
+                     }});
   std::optional<RankRun> rank_run;
   const auto die = [&](const char* what, ExitCode code) {
     // A rank that only heard of a failure lets the one that failed speak first, and end the job with its own exit code;
@@ -49,18 +60,13 @@ int train_command(const TrainArguments& arguments) {
     std::fflush(stderr);
     mpi.kill(static_cast<int>(code));
   };
-  Watchdog watchdog({.recorder = recorder,
-                     .rank = fabric.rank(),
-                     .size = fabric.size(),
-                     .timeouts = phase_timeouts(run),
-                     .kill = [&](int code) {
-                       if (rank_run) rank_run->note_hang();
-                       mpi.kill(code);
-                     }});
   try {
     if (run.device == "emulated") return emulated_run(run, mpi);
     rank_run.emplace(run, fabric, watchdog);
-    return rank_run->execute(arguments);
+    running = &*rank_run;
+    const int code = rank_run->execute(arguments);
+    running = nullptr;
+    return code;
   } catch (const Error& error) {
     die(error.what(), error.exit_code());
   } catch (const std::exception& error) {

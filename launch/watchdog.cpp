@@ -147,7 +147,8 @@ class Watchdog::Core {
       const auto ranks = where->ranks_with_dumps();
       if (std::ranges::all_of(ranks, [this](int rank) { return rank == options_.rank; })) continue;
       const std::lock_guard guard(writing_);
-      if (!has_expired_) write(*where, dump(false));
+      // After the verdict it is too late: a launcher that ends the run may first wake the rank that was stopped.
+      if (!has_expired_ && !where->has_verdict()) write(*where, dump(false));
       return;
     }
   }

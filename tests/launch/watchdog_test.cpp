@@ -235,6 +235,22 @@ TEST_F(WatchdogTest, FindsARankThatIsAliveElsewhere) {
   EXPECT_EQ(kill.code, -1) << "only those whose time is up end the run";
 }
 
+TEST_F(WatchdogTest, ARankThatWakesAfterTheVerdictLeavesNoDump) {
+  const HangFolder folder(folder_);
+  folder.write({.rank = 0, .size = 3});
+  Watchdog early({.recorder = recorder_, .rank = 1, .size = 3, .timeouts = all_phases(60s), .kill = kill_.call()});
+  early.dump_into(folder_);
+  const auto is_there = [&] { return std::filesystem::exists(folder_ / "rank1.json"); };
+  for (const auto deadline = Clock::now() + kPatience; !is_there() && Clock::now() < deadline;)
+    std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(is_there());
+  folder.claim_verdict("rank 2 is behind\n");
+  Watchdog late({.recorder = recorder_, .rank = 2, .size = 3, .timeouts = all_phases(60s), .kill = kill_.call()});
+  late.dump_into(folder_);
+  std::this_thread::sleep_for(1500ms);
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "rank2.json"));
+}
+
 /// Runs `body` in a process of its own.
 struct Child {
   explicit Child(const std::function<void()>& body) : pid(::fork()) {
