@@ -110,7 +110,8 @@ int show(const Arguments& arguments, bool verifies) {
       print(look, verifies);
     }
   }
-  if (arguments.json) fmt::print("{}\n", all.dump(2));
+  // Damaged text may come with its fault.
+  if (arguments.json) fmt::print("{}\n", all.dump(2, ' ', false, Json::error_handler_t::replace));
   return static_cast<int>(sound ? ExitCode::done : ExitCode::checkpoint);
 }
 

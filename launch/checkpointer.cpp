@@ -154,9 +154,10 @@ void Checkpointer::commit_on_first(const std::vector<std::string>& parts) {
                                options_.resumed_step));
   }
   const auto index = ckpt::merge_parts(options_.state, parts);
-  folder_.commit(index);
+  for (const auto& fault : folder_.commit(index)) options_.say("WARNING: " + fault);
   const ckpt::CheckpointReader again(folder_.committed(step_));  // what is deleted next must not be the last sound one
-  folder_.retain(options_.config.keep);
+  if (const auto fault = error_of([&] { folder_.retain(options_.config.keep); }); !fault.empty())
+    options_.say("WARNING: older checkpoints stay: " + fault);
   std::uint64_t bytes = 0;
   for (const auto& file : index.files) bytes += file.bytes;
   options_.say(fmt::format("checkpoint of step {}: {:.1f} MiB, training stood still for {:.0f} ms, index {:016x}",

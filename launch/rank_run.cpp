@@ -125,10 +125,15 @@ int RankRun::execute(const TrainArguments& arguments) {
     save_weights(*model_, arguments.save_weights);
     if (is_first()) fmt::print("weights {}\n", arguments.save_weights);
   }
-  if (!finished && is_first() && checkpointer_->last_committed() >= 0)
-    fmt::print("asked to stop: the checkpoint of step {} is in {}; the same command goes on from it\n",
-               checkpointer_->last_committed(), checkpoints_->path().string());
+  const bool wants_last = summary.steps > resumed.step && (!finished || checkpointer_->saves_at_end());
+  const bool is_unsaved = wants_last && checkpointer_->last_committed() != summary.steps;
+  if (is_first() && is_unsaved)
+    fmt::print(stderr, "orthant: error: the checkpoint of the last step, {}, could not be written\n", summary.steps);
+  if (is_first() && !finished && !is_unsaved)
+    fmt::print("asked to stop: the checkpoint of step {} is in {}; the same command goes on from it\n", summary.steps,
+               checkpoints_->path().string());
   comm::barrier(control(), context_.timeout);  // MPI is left together, after the slowest write
+  if (is_unsaved) return static_cast<int>(ExitCode::checkpoint);
   return static_cast<int>(finished ? ExitCode::done : ExitCode::interrupted);
 }
 

@@ -12,7 +12,6 @@
 #   ORTHANT_RESTART_STATE=FILE              where failures are counted (default: DIR/restarts)
 # Asked to stop (INT, TERM, HUP, USR1), it asks the command and does not restart it. (INT and HUP are passed on as TERM.)
 set -euo pipefail
-umask 077
 
 say() { printf 'restart: %s\n' "$*" >&2; }
 die() { say "error: $*"; exit 2; }
@@ -79,6 +78,7 @@ count_failure() {
     failures="${BASH_REMATCH[3]}"
   fi
   failures=$((10#$failures + 1))
+  umask 077  # in a subshell: not that of the command
   mkdir -p -- "$(dirname -- "$state")" && printf 'job=%s step=%s failures=%s\n' "$owner" "$step" "$failures" > "$state.tmp-$$" &&
     mv -- "$state.tmp-$$" "$state" && printf '%s' "$failures"
 }

@@ -35,6 +35,7 @@ void install_stop_signals() {
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
   for (int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write
 }
 
 int stop_requested() { return requested; }

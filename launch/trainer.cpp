@@ -52,9 +52,7 @@ class Results {
                                .grad_norm = result.grad_norm,
                                .lr = lr,
                                .tokens_per_s = tokens_ / ms * 1e3});
-    if (options_.ledger != nullptr)
-      options_.ledger->progress(step + 1, training_s_,
-                                options_.checkpointer ? options_.checkpointer->times().stall_s : 0);
+    note_in_ledger();
     if (options_.folder == nullptr) return;
     options_.folder->metrics({{"step", step + 1},
                               {"loss", result.loss},
@@ -79,6 +77,7 @@ class Results {
   void leave_out_time() { last_ = Clock::now(); }
 
   TrainSummary finish() {
+    note_in_ledger();
     if (options_.progress != nullptr) options_.progress->finish();
     auto times = step_ms_.size() > 3 ? std::vector<double>(step_ms_.begin() + 3, step_ms_.end()) : step_ms_;
     if (!times.empty()) {
@@ -93,6 +92,12 @@ class Results {
  private:
   void say(const std::string& text) {
     if (options_.progress != nullptr) options_.progress->line(text);
+  }
+
+  void note_in_ledger() {
+    if (options_.ledger == nullptr) return;
+    options_.ledger->progress(summary.steps, training_s_,
+                              options_.checkpointer ? options_.checkpointer->times().stall_s : 0);
   }
 
   void note_skipped(std::int64_t step, const step::StepResult& result) {
@@ -212,8 +217,6 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
       const bool unsaved = done > options.first_step && done != checkpointer->last_begun();
       if ((stopped || checkpointer->saves_at_end()) && unsaved) checkpointer->begin(done, false);
       checkpointer->commit();
-      if (stopped && done > options.first_step && checkpointer->last_committed() != done)
-        throw CheckpointError(fmt::format("asked to stop, but the checkpoint of step {} could not be written", done));
     });
   }
   results.summary.copy_bytes = model.copy_bytes();

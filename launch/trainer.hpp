@@ -40,8 +40,7 @@ struct TrainSummary {
 
 /// Trains to run.train.steps, and saves as the checkpointer's config says, at the end or when asked to stop, too.
 /// Collective over all ranks.
-/// Throws  NonFiniteError naming the step; CheckpointError when saves fail too often, or the last one does; whatever
-///         the scheduler throws.
+/// Throws  NonFiniteError naming the step; CheckpointError when saves fail too often; whatever the scheduler throws.
 TrainSummary train(ParallelModel& model, const TrainerOptions& options);
 
 struct ValidationResult {

@@ -52,6 +52,21 @@ bool is_leftover(std::string_view name) {
   return dot != std::string_view::npos && step_of(name.substr(0, dot)) && is_run_id(name.substr(dot + kPending.size()));
 }
 
+/// A file of a start that was killed while it wrote: "latest.tmp-<six>", "probe-<run>-<rank>", "probe-….tmp-<six>"
+bool is_leftover_file(std::string_view name) {
+  const auto temporary = name.rfind(".tmp-");
+  if (temporary != std::string_view::npos && name.size() == temporary + 11)
+    name = name.substr(0, temporary);
+  else if (name == "latest")
+    return false;
+  if (name == "latest") return true;
+  constexpr std::string_view kProbe = "probe-";
+  const auto dash = name.rfind('-');
+  return name.starts_with(kProbe) && dash > kProbe.size() &&
+         is_run_id(name.substr(kProbe.size(), dash - kProbe.size())) &&
+         name.substr(dash + 1).find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 [[noreturn]] void fail(const fs::path& path, const char* operation, int error) {
   throw CheckpointError(fmt::format("{}: cannot {} it: {}", path.string(), operation, std::strerror(error)));
 }
@@ -117,8 +132,9 @@ void CheckpointFolder::prepare(int rank) const {
 std::vector<std::string> CheckpointFolder::clean_up() const {
   std::vector<std::string> removed;
   for (const auto& name : names_in(path_)) {
-    if (!is_leftover(name) || !is_folder(path_ / name)) continue;
     std::error_code error;
+    const bool is_file = fs::is_regular_file(fs::symlink_status(path_ / name, error));
+    if (is_file ? !is_leftover_file(name) : !is_leftover(name) || !is_folder(path_ / name)) continue;
     fs::remove_all(path_ / name, error);  // links inside are removed, not followed
     removed.push_back(name);
   }
@@ -136,22 +152,27 @@ void CheckpointFolder::abandon(std::int64_t step) const noexcept {
   fs::remove_all(pending(step), error);
 }
 
-void CheckpointFolder::commit(const CheckpointIndex& index) const {
+std::vector<std::string> CheckpointFolder::commit(const CheckpointIndex& index) const {
   const auto step = index.state.step;
   const auto from = pending(step), to = committed(step);
   AtomicFile file(from / "index.json", 0600, raise_as<CheckpointError>);
   const auto text = index.text();
   file.append(std::as_bytes(std::span(text)));
   file.commit();  // flushes the folder, too: with it every rank's file
-  if (!is_folder(to)) {
-    move(from, to);
-    flush_folder(path_);
-  } else {
-    move(from, to, RENAME_EXCHANGE);
-    flush_folder(path_);
-    discard(from, step);
-  }
-  write_text_file(path_ / "latest", name_of_step(step) + "\n", raise_as<CheckpointError>, 0600);
+  const bool replaces = is_folder(to);
+  move(from, to, replaces ? RENAME_EXCHANGE : 0);
+  std::vector<std::string> faults;
+  const auto then = [&](auto action) {
+    try {
+      action();
+    } catch (const Error& error) {
+      faults.emplace_back(error.what());
+    }
+  };
+  then([&] { flush_folder(path_); });
+  if (replaces) then([&] { discard(from, step); });
+  then([&] { write_text_file(path_ / "latest", name_of_step(step) + "\n", raise_as<CheckpointError>, 0600); });
+  return faults;
 }
 
 void CheckpointFolder::discard(const fs::path& folder, std::int64_t step) const {

@@ -36,8 +36,9 @@ class CheckpointFolder {
   std::vector<std::string> clean_up() const;
   void begin(std::int64_t step) const;
   void abandon(std::int64_t step) const noexcept;
-  /// Writes the index, durably, and puts the step in its place; a step of that number is replaced.
-  void commit(const CheckpointIndex& index) const;
+  /// Writes the index, durably, and puts the step in its place; a step of that number is replaced. What goes wrong
+  /// after that takes nothing back: it is returned, one line each.
+  std::vector<std::string> commit(const CheckpointIndex& index) const;
   /// Deletes all but the newest `keep` steps.
   void retain(std::int64_t keep) const;
   /// Steps above `step` get a name of their own, so that nobody goes on from them unasked. Returns them.

@@ -55,7 +55,7 @@ class NonFinite(LaunchTest):
                 self.assertEqual((skipped["step"], skipped["samples"]), (5, 5 * 24), "its samples are done with")
 
     def test_more_in_a_row_than_allowed_end_the_run(self):
-        for case in CASES:
+        for case in ("dp2 tp2, nan", "pp2 dp2 post-validated, nan"):
             with self.subTest(case):
                 done = self.run_with(case, {"train": {"steps": 30, "max_skipped_steps": 2}, "fault": {"step": 10, "times": 0}})
                 self.assertEqual(done.code, 5, done.output)
@@ -65,12 +65,6 @@ class NonFinite(LaunchTest):
                 self.assertEqual(len(done.messages()), 1, done.output)
                 metrics = self.metrics()
                 self.assertEqual([step["skipped"] for step in metrics], [0] * 9 + [1, 2])
-
-    def test_as_many_as_allowed_do_not(self):
-        changes = {"train": {"steps": 8, "max_skipped_steps": 2}, "fault": {"step": 3, "times": 2}}
-        done = self.run_with("pp2 dp2, infinity", changes)
-        self.assertEqual(done.code, 0, done.output)
-        self.assertEqual([step["skipped"] for step in self.metrics()], [0, 0, 1, 2, 2, 2, 2, 2])
 
     def test_without_leave_to_skip_the_first_ends_the_run(self):
         done = self.run_with("pp2 dp2, infinity", {"fault": {"step": 2}})

@@ -328,6 +328,27 @@ class Folder(CheckpointTest):
             wanted = 0o700 if path.is_dir() else 0o600
             self.assertEqual(oct(stat.S_IMODE(path.lstat().st_mode)), oct(wanted), path)
 
+    def test_what_a_killed_start_has_left_is_removed_and_nothing_else(self):
+        config = self.copy_of_saved_run()
+        run = "0123456789abcdef"
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        (elsewhere / "file").write_text("not to be followed")
+        for name in (f"step-00000016.tmp-{run}", f".trash-step-00000004-{run}"):
+            (self.checkpoints / name).mkdir()
+            (self.checkpoints / name / "rank-00000.safetensors").write_bytes(b"half")
+            (self.checkpoints / name / "link").symlink_to(elsewhere)
+        for name in ("latest.tmp-aB3dEf", f"probe-{run}-1", f"probe-{run}-0.tmp-aB3dEf"):
+            (self.checkpoints / name).write_text("")
+        kept = ["notes.txt", "step-16.tmp-mine", ".trash-mine"]
+        for name in kept:
+            (self.checkpoints / name).mkdir()
+        self.run_on(config, *TWO_RANKS, ranks=2)
+        for name in kept:
+            (self.checkpoints / name).rmdir()
+        self.assertTrue((elsewhere / "file").exists())
+        self.assert_nothing_unfinished()
+
     def test_a_second_run_is_refused_and_a_dead_ones_lock_is_not_in_the_way(self):
         config = self.write_config(SAVED, {"train": {"steps": 1000000}, "checkpoint": {"interval": 5}})
         first = self.start(["train", config], ranks=4)

@@ -59,7 +59,7 @@ class Soak(LaunchTest):
 
 class Short(Soak):
     def test_saves_do_not_accumulate(self):
-        self.soak(steps=400, interval=4, first=100)
+        self.soak(steps=400, interval=4, first=200)
 
 
 class Long(Soak):

@@ -44,7 +44,9 @@ def traced_command(arguments, rank, ranks, log, *options):
     """mpirun with 'orthant ARGUMENTS' on all ranks, that of `rank` under strace. The tracer is a grandchild, so mpirun
     sees that rank's own end."""
     program = [BINARY, *arguments]
-    trace = ["strace", "-D", "-f", "--seccomp-bpf", "-qq", "-y", "-o", log, f"--trace=execve,{','.join(CALLS)}", *options]
+    # With a filter only the calls that are wanted stop the program; but at such a stop no signal can be injected.
+    bpf = [] if any("signal=" in option for option in options) else ["--seccomp-bpf"]
+    trace = ["strace", "-D", "-f", *bpf, "-qq", "-y", "-o", log, f"--trace=execve,{','.join(CALLS)}", *options]
     command = list(MPIRUN)
     for count, part in ((rank, program), (1, [*trace, *program]), (ranks - 1 - rank, program)):
         if count > 0:

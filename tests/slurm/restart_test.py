@@ -138,7 +138,7 @@ class HostileName(Policy):
 
 class PoisonStep(LaunchTest):
     def test_a_step_that_always_fails_ends_the_restarts(self):
-        config = self.write_config({"mesh": {"dp": 2}, "train": {"steps": 20}, "checkpoint": {"interval": 5},
+        config = self.write_config({"mesh": {"dp": 2}, "train": {"steps": 20}, "checkpoint": {"interval": 5, "background": False},
                                     "fault": {"kind": "kill", "rank": 1, "step": 7}})
         program = self.start(["train", config], ranks=2, launcher=[*RESTART, *MPIRUN_SH])
         done = program.wait(150)

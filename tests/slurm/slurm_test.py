@@ -18,7 +18,7 @@ from launcher import BINARY, ENVIRONMENT, ROOT, LaunchTest
 
 MESH = (2, 2, 1)
 ON_MESH = {"mesh": dict(zip(("pp", "dp", "tp"), MESH))}
-CHANGES = ON_MESH | {"checkpoint": {"interval": 5}}
+CHANGES = ON_MESH | {"checkpoint": {"interval": 5, "background": False}}
 FOR_EVER = {"train": {"steps": 1000000}}
 SRUN = ["srun", "--overcommit", "--mpi=pmix"]
 REQUEUED = 60  # seconds until a requeued job runs, on a busy machine
