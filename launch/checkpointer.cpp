@@ -60,7 +60,7 @@ void Checkpointer::begin(std::int64_t done, bool trains_on) {
   options_.state.step = done;
   options_.state.samples = done * model_.run().train.global_batch;
   const auto made = is_first() ? error_of([&] { folder_.begin(done); }) : "";
-  if (!all_well(made, "begin")) return;
+  if (!all_well(made, "begin")) return choose_interval(seconds_between(start, Clock::now()));
 
   const bool in_background = options_.config.background && trains_on;
   pieces_ = owned_pieces(model_);
@@ -175,7 +175,7 @@ void Checkpointer::choose_interval(double stall_s) {
   next_due_s_ = seconds_between(made_, Clock::now()) + interval_s_;
   if (is_new && is_first())
     options_.say(fmt::format(
-        "checkpoint.interval: every {:.0f} s, for a stall of {:.3f} s and a failure every {:.1f} h: "
+        "checkpoint.interval: every {:.1f} s, for a stall of {:.3f} s and a failure every {:.3g} h: "
         "{:.2f} % of the time is lost by it",
         interval_s_, stall_s, options_.config.mtbf_hours, 100 * (stall_s / interval_s_ + interval_s_ / (2 * mtbf_s))));
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # mpirun for one host, with what a laptop or a container needs: more ranks than cores, one thread a rank (OMP_NUM_THREADS), root allowed. Ctrl-C
-# (and TERM) ask all ranks for an orderly end, which saves the weights; a second Ctrl-C ends them at once. (Plain mpirun kills its ranks about one
+# (and TERM, USR1) ask all ranks for an orderly end, which saves a checkpoint; a second Ctrl-C ends them at once. (Plain mpirun kills its ranks about one
 # second after Ctrl-C, but forwards USR1 without killing.)
 #   bash launch/mpirun.sh -n 8 build/orthant train CONFIG
 set -euo pipefail
@@ -14,7 +14,7 @@ stop() {
   if [[ $asked -eq 0 ]]; then asked=1; kill -USR1 "$child" 2>/dev/null || true
   else kill -TERM "$child" 2>/dev/null || true; fi
 }
-trap stop INT TERM HUP
+trap stop INT TERM HUP USR1
 setsid mpirun --oversubscribe --bind-to none "$@" &
 child=$!
 while :; do

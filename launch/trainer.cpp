@@ -107,12 +107,14 @@ class Results {
     }
     const auto found =
         comm::gather_strings(*model_.mesh().control().collectives, result.non_finite_here, model_.context().timeout);
-    auto text = fmt::format("step {}: loss {} and gradient norm {} are not finite; the step changed no weight",
-                            step + 1, result.loss, result.grad_norm);
+    auto text = fmt::format("step {}: loss {} or gradient norm {} is not finite; the step changed no weight", step + 1,
+                            result.loss, result.grad_norm);
     for (std::size_t rank = 0; rank < found.size(); ++rank) {
       if (!found[rank].empty()) text += fmt::format("\n  rank {}: gradient of {}", rank, found[rank]);
     }
-    if (++skipped_in_a_row_ > may_skip_) throw NonFiniteError(text);
+    if (++skipped_in_a_row_ > may_skip_)
+      throw NonFiniteError(
+          fmt::format("{}\n  more than train.max_skipped_steps = {} in a row end the run", text, may_skip_));
     ++summary.skipped_steps;
     say("WARNING: " + text);
   }

@@ -27,7 +27,7 @@ class NonFinite(LaunchTest):
         """Once, with the rank and the parameter."""
         told = [number for number, line in enumerate(done.lines) if opening in line and f"step {step}: loss " in line]
         self.assertEqual(len(told), 1, done.output)
-        self.assertIn("are not finite; the step changed no weight", done.lines[told[0]])
+        self.assertIn("is not finite; the step changed no weight", done.lines[told[0]])
         ranks = []
         for line in done.lines[told[0] + 1:]:
             if not line.startswith("  rank "):

@@ -105,7 +105,7 @@ class SlurmCluster:
         self._daemon("slurmctld")
         self.controller_started = time.time()
         self._daemon("slurmd")
-        self.wait_until(lambda: self.run("sinfo", "--noheader", "--format=%t").stdout.split()[:1] == ["idle"], START, "idle node")
+        self.wait_until(lambda: self.run("sinfo", "--noheader", "--format=%t", check=False).stdout.split()[:1] == ["idle"], START, "idle node")
 
     def _daemon(self, *command):
         self.run(*command, timeout=START)
