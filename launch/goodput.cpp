@@ -85,7 +85,8 @@ nlohmann::ordered_json goodput_json(const GoodputSummary& sum) {
           {"save_stall_s", sum.stall_s}};
 }
 
-Ledger::Ledger(std::filesystem::path file) : file_(std::move(file)), begun_(wall_clock()) {
+Ledger::Ledger(std::filesystem::path file, double since_start_s)
+    : file_(std::move(file)), begun_(wall_clock() - since_start_s) {
   append({{"event", "start"}, {"time", begun_}});
 }
 

@@ -45,7 +45,8 @@ nlohmann::ordered_json goodput_json(const GoodputSummary& summary);
 /// Writes this start's lines; on rank 0.
 class Ledger {
  public:
-  explicit Ledger(std::filesystem::path file);
+  /// since_start_s  so long ago the start began.
+  explicit Ledger(std::filesystem::path file, double since_start_s = 0);
   void ready(std::int64_t step, double load_s);
   /// At most once a second.
   void progress(std::int64_t step, double training_s, double stall_s);

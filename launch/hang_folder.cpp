@@ -63,6 +63,13 @@ Result<RankDump> read_dump(const fs::path& path, int rank) {
   return dump;
 }
 
+void make(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder.parent_path(), error);
+  if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    throw CommError(fmt::format("cannot make '{}' for dumps: {}", folder.string(), std::strerror(errno)));
+}
+
 }  // namespace
 
 const RankDump* HangDumps::find(int rank) const {
@@ -83,17 +90,8 @@ HangDumps read_dumps(const fs::path& folder) {
   return all;
 }
 
-HangFolder::HangFolder(fs::path path) : path_(std::move(path)) { make(); }
-
-void HangFolder::make() const {
-  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST)
-    throw CommError(fmt::format("cannot make '{}' for dumps: {}", path_.string(), std::strerror(errno)));
-}
-
-void HangFolder::remove_if_empty() const { ::rmdir(path_.c_str()); }
-
 void HangFolder::write(const RankDump& dump) const {
-  make();  // a rank that ended may have removed it
+  make(path_);
   const std::string text = to_json_text(dump);
   AtomicFile file(dump_path(path_, dump.rank), 0600, raise_as<CommError>);
   file.append(std::as_bytes(std::span(text)));

@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <orthant/launch/rank_dump.hpp>
@@ -26,12 +27,9 @@ struct HangDumps {
 
 class HangFolder {
  public:
-  /// path  made with the rights 0700 where it is missing; belongs to one run alone: dumps that an earlier run left
-  ///       in it would be taken for this run's.
-  /// Throws  CommError when it cannot be made.
-  explicit HangFolder(std::filesystem::path path);
-  /// Removes the folder again if it is empty: nothing happened.
-  void remove_if_empty() const;
+  /// path  made, with the rights 0700, by the first who has something to say; belongs to one run alone: dumps that an
+  ///       earlier run left in it would be taken for this run's.
+  explicit HangFolder(std::filesystem::path path) : path_(std::move(path)) {}
 
   const std::filesystem::path& path() const { return path_; }
   /// Puts a rank's dump in its place, with the rights 0600.
@@ -46,8 +44,6 @@ class HangFolder {
   bool has_verdict() const;
 
  private:
-  void make() const;
-
   std::filesystem::path path_;
 };
 

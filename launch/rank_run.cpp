@@ -105,6 +105,7 @@ RankRun::RankRun(const RunConfig& run, comm::WatchedFabric& fabric, Watchdog& wa
                }} {}
 
 int RankRun::execute(const TrainArguments& arguments) {
+  if (const auto fault = describe(run_.fault); !fault.empty()) say(fault);
   auto planned = plan();
   make_folders();
   inject(run_.fault, RunPhase::init, fabric_.rank(), run_.fault.step);
@@ -112,8 +113,8 @@ int RankRun::execute(const TrainArguments& arguments) {
   allocator.reset_peak();
   planned.resident_empty = peak_resident_bytes();
   model_ = parallelize(run_, planned.plan, *mesh_, context_, data_.reader(mesh_->dp_rank()));
-  announce(arguments, planned);
   const auto resumed = load(arguments);
+  announce(arguments, planned);
   make_checkpointer(resumed);
   const auto summary = train_from(resumed.step, arguments);
 
@@ -165,20 +166,22 @@ void RankRun::make_folders() {
     lock_.emplace(checkpoints_->path(), run_id_);
     for (const auto& name : checkpoints_->clean_up())
       fmt::print("removed {}, which an earlier start left unfinished\n", (checkpoints_->path() / name).string());
-    folder_.emplace(run_.run_dir);
-    ledger_.emplace(checkpoints_->path() / "goodput.jsonl");
   });
   together(control(), [&] { checkpoints_->prepare(fabric_.rank()); });
   watchdog_.dump_into(std::filesystem::path(run_.run_dir) / fmt::format("hang-{}", run_id_));
 }
 
+/// From here on the run is one: it has a folder.
 void RankRun::announce(const TrainArguments& arguments, const Planned& planned) {
+  together(control(), [&] {
+    if (!is_first()) return;
+    folder_.emplace(run_.run_dir);
+    for (const auto& path : {arguments.save_weights, arguments.save_gradients}) {
+      // Found out now and not after the training: can the file be made there?
+      if (!path.empty()) AtomicFile(path, 0600, raise_as<CheckpointError>);
+    }
+  });
   if (!is_first()) return;
-  for (const auto& path : {arguments.save_weights, arguments.save_gradients}) {
-    // Found out now and not after the training: can the file be made there?
-    if (!path.empty()) AtomicFile(path, 0600, raise_as<CheckpointError>);
-  }
-  if (const auto fault = describe(run_.fault); !fault.empty()) fmt::print("{}\n", fault);
   folder_->write("config.toml", run_.resolved);
   if (!planned.plan.reason.empty()) fmt::print("{}\n", planned.plan.reason);
   folder_->write("plan.json", memory_json(run_, planned.plan, planned.memory, planned.limit).dump(2) + "\n");
@@ -202,6 +205,8 @@ Resumed RankRun::load(const TrainArguments& arguments) {
                     arguments.load_weights.empty() ? "" : "; --load-weights has no part in it"));
   if (resumed.step >= run_.train.steps)
     say(fmt::format("nothing to train: {} of {} steps are done", resumed.step, run_.train.steps));
+  const std::chrono::duration<double> start_s = std::chrono::steady_clock::now() - begun_;
+  ledger_.emplace(checkpoints_->path() / "goodput.jsonl", start_s.count());
   ledger_->ready(resumed.step, load_s);
   return resumed;
 }

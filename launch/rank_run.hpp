@@ -57,6 +57,7 @@ class RankRun {
   RunData data_;
   trace::Tracer tracer_;
   std::string run_id_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::optional<ckpt::CheckpointFolder> checkpoints_;
   std::optional<ckpt::FolderLock> lock_;  ///< on rank 0, as the next three
   std::optional<RunFolder> folder_;

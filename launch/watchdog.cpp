@@ -59,10 +59,6 @@ class Watchdog::Core {
         clock_([this](std::stop_token over) { watch(over); }),
         listener_([this](std::stop_token over) { listen(over); }) {}
 
-  ~Core() {
-    if (const auto where = folder()) where->remove_if_empty();
-  }
-
   void enter(RunPhase phase, std::int64_t step) {
     const std::lock_guard guard(mutex_);
     phase_ = phase;
@@ -76,9 +72,8 @@ class Watchdog::Core {
   }
 
   void dump_into(std::filesystem::path path) {
-    HangFolder folder(std::move(path));
     const std::lock_guard guard(mutex_);
-    folder_.emplace(std::move(folder));
+    folder_.emplace(std::move(path));
   }
 
  private:

@@ -38,8 +38,7 @@ class Watchdog {
   /// Something that no communicator sees has finished: a step, a piece of a file. Any thread.
   void progress();
   /// Where dumps go from now on; before this is called, a rank only says on stderr what it sees itself.
-  /// folder  seen by all ranks, of this run alone; made where it is missing, removed at the end if nothing happened.
-  /// Throws  CommError when it cannot be made.
+  /// folder  seen by all ranks, of this run alone; made when there is something to say.
   void dump_into(std::filesystem::path folder);
 
  private:
