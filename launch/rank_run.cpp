@@ -156,12 +156,8 @@ RankRun::Planned RankRun::plan() {
 void RankRun::make_folders() {
   run_id_ = agree_on_run_id(control(), kStartTimeout);
   checkpoints_.emplace(checkpoint_dir(run_), run_id_);
-  const auto if_first = [&](auto action) {
-    together(control(), [&] {
-      if (is_first()) action();
-    });
-  };
-  if_first([&] {
+  together(control(), [&] {
+    if (!is_first()) return;
     checkpoints_->prepare(0);
     lock_.emplace(checkpoints_->path(), run_id_);
     for (const auto& name : checkpoints_->clean_up())
@@ -196,6 +192,7 @@ Resumed RankRun::load(const TrainArguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   const auto resumed =
       resume(*model_, *checkpoints_, data_.fingerprint(), [this](const std::string& text) { say(text); });
+  resumed_step_ = resumed.step;
   if (resumed.step == 0 && !arguments.load_weights.empty()) load_weights(*model_, arguments.load_weights);
   const double load_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!is_first()) return resumed;

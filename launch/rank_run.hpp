@@ -33,7 +33,7 @@ class RankRun {
   void note_hang();
 
   /// Counted from 1; 0 before the first.
-  std::int64_t step() const { return model_ ? model_->submitted_steps() : 0; }
+  std::int64_t step() const { return model_ ? resumed_step_ + model_->submitted_steps() : 0; }
   std::string where() const { return mesh_ ? mesh_->text() : "before the mesh"; }
 
  private:
@@ -57,6 +57,7 @@ class RankRun {
   RunData data_;
   trace::Tracer tracer_;
   std::string run_id_;
+  std::int64_t resumed_step_ = 0;
   const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::optional<ckpt::CheckpointFolder> checkpoints_;
   std::optional<ckpt::FolderLock> lock_;  ///< on rank 0, as the next three
