@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::int64_t kStepsBeforeFirstSave = 10;  ///< interval = "auto": then it is measured what a save takes
 
-double seconds_between(std::chrono::steady_clock::time_point a, std::chrono::steady_clock::time_point b) {
-  return std::chrono::duration<double>(b - a).count();
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// What went wrong, or nothing.
@@ -48,7 +48,7 @@ bool Checkpointer::is_due(std::int64_t done) const {
 bool Checkpointer::wants_save() {
   if (!options_.config.automatic || !is_first() || under_way_) return false;
   if (++asked_ <= kStepsBeforeFirstSave) return false;
-  if (seconds_between(made_, Clock::now()) < next_due_s_) return false;
+  if (seconds_since(made_) < next_due_s_) return false;
   next_due_s_ = std::numeric_limits<double>::infinity();  // until the one that this asks for is done
   return true;
 }
@@ -60,7 +60,7 @@ void Checkpointer::begin(std::int64_t done, bool trains_on) {
   options_.state.step = done;
   options_.state.samples = done * model_.run().train.global_batch;
   const auto made = is_first() ? error_of([&] { folder_.begin(done); }) : "";
-  if (!all_well(made, "begin")) return choose_interval(seconds_between(start, Clock::now()));
+  if (!all_well(made, "begin")) return choose_interval(seconds_since(start));
 
   const bool in_background = options_.config.background && trains_on;
   pieces_ = owned_pieces(model_);
@@ -73,7 +73,7 @@ void Checkpointer::begin(std::int64_t done, bool trains_on) {
   } else {
     write();
   }
-  this_stall_s_ = seconds_between(start, Clock::now());
+  this_stall_s_ = seconds_since(start);
   times_.stall_s += this_stall_s_;
   if (!in_background) commit();
 }
@@ -100,7 +100,7 @@ void Checkpointer::write() {
     part_ = ckpt::part_text(ckpt::write_shard(folder_.pending(step_), model_.mesh().rank(), options_.state, pieces));
     options_.progress();
   });
-  times_.write_s = seconds_between(start, Clock::now());
+  times_.write_s = seconds_since(start);
   written_ = true;
 }
 
@@ -119,7 +119,7 @@ void Checkpointer::commit() {
       failures_in_a_row_ = 0;
     }
   }
-  const double stall = seconds_between(start, Clock::now());
+  const double stall = seconds_since(start);
   times_.stall_s += stall;
   choose_interval(this_stall_s_ + stall);
 }
@@ -172,7 +172,7 @@ void Checkpointer::choose_interval(double stall_s) {
   const double mtbf_s = options_.config.mtbf_hours * 3600;
   const bool is_new = interval_s_ == 0;
   interval_s_ = std::max(std::sqrt(2 * std::max(stall_s, 1e-4) * mtbf_s), 2 * times_.write_s);
-  next_due_s_ = seconds_between(made_, Clock::now()) + interval_s_;
+  next_due_s_ = seconds_since(made_) + interval_s_;
   if (is_new && is_first())
     options_.say(fmt::format(
         "checkpoint.interval: every {:.1f} s, for a stall of {:.3f} s and a failure every {:.3g} h: "

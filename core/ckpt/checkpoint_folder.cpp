@@ -55,11 +55,9 @@ bool is_leftover(std::string_view name) {
 /// A file of a start that was killed while it wrote: "latest.tmp-<six>", "probe-<run>-<rank>", "probe-….tmp-<six>"
 bool is_leftover_file(std::string_view name) {
   const auto temporary = name.rfind(".tmp-");
-  if (temporary != std::string_view::npos && name.size() == temporary + 11)
-    name = name.substr(0, temporary);
-  else if (name == "latest")
-    return false;
-  if (name == "latest") return true;
+  const bool is_temporary = temporary != std::string_view::npos && name.size() == temporary + 11;
+  if (is_temporary) name = name.substr(0, temporary);
+  if (name == "latest") return is_temporary;
   constexpr std::string_view kProbe = "probe-";
   const auto dash = name.rfind('-');
   return name.starts_with(kProbe) && dash > kProbe.size() &&
