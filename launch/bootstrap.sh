@@ -23,7 +23,7 @@ debian_packages=(
   bible-kjv                         # the quickstart's text (public domain)
 )
 readonly test_packages=(
-  strace iproute2                   # failing system calls, open sockets
+  strace iproute2 libfaketime       # failing system calls, open sockets, a clock that jumps
   slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge  # a Slurm of the tests' own
 )
 [[ "${1:-}" != --tests ]] || debian_packages+=("${test_packages[@]}")

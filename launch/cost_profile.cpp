@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -62,23 +63,63 @@ double measure_message_us(const mesh::DeviceMesh& mesh, const mesh::PipelineTopo
   return slowest;
 }
 
-std::string profile_json(ParallelModel& model, const PipelinePlan& plan, double message_us) {
-  Json mine = Json::array();
-  for (const auto& [layer, cost] : model.layer_costs()) mine.push_back(layer_json(layer.value, cost));
+MeasuredCosts gather_costs(ParallelModel& model, double message_us) {
+  Json mine{{"place", model.mesh().text()}, {"pp", model.mesh().coordinate().pp}, {"layers", Json::array()}};
+  for (const auto& [layer, cost] : model.layer_costs()) mine["layers"].push_back(layer_json(layer.value, cost));
   const auto all = comm::gather_strings(*model.mesh().control().collectives, mine.dump(), model.context().timeout);
-  CostProfile profile{.layers = std::vector<step::LayerCost>(static_cast<std::size_t>(model.run().model.layers) + 2),
-                      .message_us = message_us};
+  MeasuredCosts costs{
+      .profile = {.layers = std::vector<step::LayerCost>(static_cast<std::size_t>(model.run().model.layers) + 2),
+                  .message_us = message_us},
+      .ranks = {}};
   for (const auto& text : all) {
-    for (const auto& json : Json::parse(text)) profile.layers[json.at("layer").get<std::size_t>()] = layer_cost(json);
+    const auto of_rank = Json::parse(text);
+    RankCost rank{.place = of_rank.at("place"), .pp = of_rank.at("pp")};
+    for (const auto& json : of_rank.at("layers")) {
+      const auto cost = layer_cost(json);
+      costs.profile.layers[json.at("layer").get<std::size_t>()] = cost;
+      rank.us += cost.forward_us + cost.input_us + cost.weight_us;
+    }
+    costs.ranks.push_back(std::move(rank));
   }
-  const auto& run = model.run();
+  compare_ranks(costs.ranks);
+  return costs;
+}
+
+void compare_ranks(std::vector<RankCost>& ranks) {
+  std::map<int, double> fastest;  // by pipeline coordinate
+  for (const auto& rank : ranks) {
+    auto& best = fastest.try_emplace(rank.pp, rank.us).first->second;
+    best = std::min(best, rank.us);
+  }
+  for (auto& rank : ranks) {
+    const double best = fastest.at(rank.pp);
+    rank.over_fastest = best > 0 ? rank.us / best : 1;
+  }
+}
+
+std::vector<std::string> describe_slow_ranks(const std::vector<RankCost>& ranks) {
+  constexpr double kSlow = 1.5;
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].over_fastest < kSlow) continue;
+    lines.push_back(
+        fmt::format("rank {} ({}) is slow: {:.1f} ms for the layers of a micro-batch, {:.1f} times what "
+                    "the fastest rank with the same layers takes",
+                    rank, ranks[rank].place, ranks[rank].us / 1e3, ranks[rank].over_fastest));
+  }
+  return lines;
+}
+
+std::string profile_json(const RunConfig& run, const PipelinePlan& plan, const MeasuredCosts& measured) {
+  const auto& profile = measured.profile;
   Json json{{"blocks", run.model.layers},
             {"seq_len", run.train.seq_len},
             {"micro_batch", run.train.micro_batch},
             {"mesh", {{"pp", run.mesh.pp}, {"dp", run.mesh.dp}, {"tp", run.mesh.tp}}},
-            {"message_us", message_us},
+            {"message_us", profile.message_us},
             {"stages", Json::array()},
-            {"layers", Json::array()}};
+            {"layers", Json::array()},
+            {"ranks", Json::array()}};
   const auto costs = stage_costs(profile, plan.stages);
   for (std::size_t s = 0; s < costs.stages.size(); ++s) {
     const auto& cost = costs.stages[s];
@@ -86,6 +127,9 @@ std::string profile_json(ParallelModel& model, const PipelinePlan& plan, double 
   }
   for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
     json["layers"].push_back(layer_json(static_cast<int>(layer), profile.layers[layer]));
+  }
+  for (const auto& rank : measured.ranks) {
+    json["ranks"].push_back({{"place", rank.place}, {"us", rank.us}, {"over_fastest", rank.over_fastest}});
   }
   return json.dump(2) + "\n";
 }

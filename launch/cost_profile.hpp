@@ -23,8 +23,29 @@ struct CostProfile {
 double measure_message_us(const mesh::DeviceMesh& mesh, const mesh::PipelineTopology& topology, std::int64_t bytes,
                           std::chrono::milliseconds timeout);
 
-/// The profile as JSON, on every rank: layers, sums for each stage, message. Collective over the control group.
-std::string profile_json(ParallelModel& model, const PipelinePlan& plan, double message_us);
+/// What one micro-batch takes on a rank, collectives inside of layers included.
+struct RankCost {
+  std::string place;  ///< "pp0 dp1 tp0"
+  int pp = 0;
+  double us = 0;
+  double over_fastest = 1;  ///< of the ranks that hold the same layers
+};
+
+struct MeasuredCosts {
+  CostProfile profile;
+  std::vector<RankCost> ranks;
+};
+
+/// What all ranks have measured, on every rank. Collective over the control group.
+MeasuredCosts gather_costs(ParallelModel& model, double message_us);
+/// Sets `over_fastest`.
+void compare_ranks(std::vector<RankCost>& ranks);
+/// A line for each rank that takes much longer than another one with the same layers; a slow or busy host, most likely.
+/// (Tensor-parallel ranks wait for each other inside of layers, so that all of a group look like its slowest.)
+std::vector<std::string> describe_slow_ranks(const std::vector<RankCost>& ranks);
+
+/// The profile: layers, sums for each stage, message, ranks.
+std::string profile_json(const RunConfig& run, const PipelinePlan& plan, const MeasuredCosts& costs);
 
 /// Throws  ConfigError when the file cannot be read, is no profile, or is of a model with another number of layers.
 CostProfile read_profile(const std::filesystem::path& path, std::int64_t blocks);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <orthant/launch/run_config.hpp>
-#include <orthant/launch/run_phase.hpp>
+#include <orthant/launch/watchdog/run_phase.hpp>
 
 namespace orthant::launch {
 

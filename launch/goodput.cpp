@@ -12,14 +12,6 @@
 #include <nlohmann/json.hpp>
 
 namespace orthant::launch {
-namespace {
-
-double wall_clock() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 GoodputSummary summarise(const std::vector<Attempt>& attempts, double now) {
   GoodputSummary sum{.starts = static_cast<std::int64_t>(attempts.size())};
   for (std::size_t i = 0; i < attempts.size(); ++i) {
@@ -28,17 +20,21 @@ GoodputSummary summarise(const std::vector<Attempt>& attempts, double now) {
     sum.load_s += a.load_s;
     sum.stall_s += a.stall_s;
     double lost = 0;
-    if (i + 1 < attempts.size()) {
+    const bool is_last = i + 1 == attempts.size();
+    const double end = is_last ? now : std::max(a.last_seen, a.noticed);
+    sum.wall_s += std::max(end - a.begun, 0.0);
+    if (!is_last) {
       const auto& next = attempts[i + 1];
       const auto done = a.last_step - a.first_step, again = a.last_step - std::max(next.first_step, a.first_step);
       if (done > 0 && again > 0) lost = a.training_s * static_cast<double>(again) / static_cast<double>(done);
       if (a.noticed > 0) sum.detect_s += std::max(a.noticed - a.last_seen, 0.0);
-      sum.restart_s += std::max(next.begun - std::max(a.last_seen, a.noticed), 0.0);
+      const double restart = std::max(next.begun - end, 0.0);
+      sum.restart_s += restart;
+      sum.wall_s += restart;
     }
     sum.lost_s += lost;
     sum.training_s += a.training_s - lost;
   }
-  if (!attempts.empty()) sum.wall_s = now - attempts.front().begun;
   return sum;
 }
 
@@ -85,30 +81,31 @@ nlohmann::ordered_json goodput_json(const GoodputSummary& sum) {
           {"save_stall_s", sum.stall_s}};
 }
 
-Ledger::Ledger(std::filesystem::path file, double since_start_s)
-    : file_(std::move(file)), begun_(wall_clock() - since_start_s) {
-  append({{"event", "start"}, {"time", begun_}});
+Ledger::Ledger(std::filesystem::path file, Clock::time_point begun) : file_(std::move(file)), begun_(begun) {
+  const std::chrono::duration<double> wall = std::chrono::system_clock::now().time_since_epoch();
+  begun_wall_ = wall.count() - since_begun_s();
+  append({{"event", "start"}, {"time", begun_wall_}});
 }
 
 void Ledger::ready(std::int64_t step, double load_s) {
-  append({{"event", "ready"}, {"time", wall_clock()}, {"step", step}, {"load_s", load_s}});
+  append({{"event", "ready"}, {"time", now()}, {"step", step}, {"load_s", load_s}});
 }
 
 void Ledger::progress(std::int64_t step, double training_s, double stall_s) {
   step_ = step;
   training_s_ = training_s;
   stall_s_ = stall_s;
-  if (wall_clock() - last_ < 1) return;
-  last_ = wall_clock();
+  if (now() - last_ < 1) return;
+  last_ = now();
   append({{"event", "progress"}, {"time", last_}, {"step", step}, {"training_s", training_s}, {"stall_s", stall_s}});
 }
 
-void Ledger::hangs() { append({{"event", "hang"}, {"time", wall_clock()}}); }
+void Ledger::hangs() { append({{"event", "hang"}, {"time", now()}}); }
 
 GoodputSummary Ledger::finish() {
   last_ = 0;
   progress(step_, training_s_, stall_s_);
-  return summarise(read_ledger(file_), wall_clock());
+  return summarise(read_ledger(file_), now());
 }
 
 /// One write, so that a line is there whole or not at all. A full disk costs the statistics, never the run.

@@ -4,6 +4,7 @@
 // not count.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -27,7 +28,7 @@ struct Attempt {
 
 struct GoodputSummary {
   std::int64_t starts = 0;
-  double wall_s = 0;      ///< since the first start
+  double wall_s = 0;      ///< since the first start; between two starts not less than nothing, whatever the clock said
   double training_s = 0;  ///< in steps that count
   double lost_s = 0;      ///< in steps that were done again
   double detect_s = 0;    ///< between the last sign of life and a watchdog's verdict
@@ -42,11 +43,12 @@ GoodputSummary summarise(const std::vector<Attempt>& attempts, double now);
 std::vector<Attempt> read_ledger(const std::filesystem::path& file);
 nlohmann::ordered_json goodput_json(const GoodputSummary& summary);
 
-/// Writes this start's lines; on rank 0.
+/// Writes this start's lines; on rank 0. The wall clock is asked once: if it jumps later, no number changes.
 class Ledger {
  public:
-  /// since_start_s  so long ago the start began.
-  explicit Ledger(std::filesystem::path file, double since_start_s = 0);
+  using Clock = std::chrono::steady_clock;
+  /// begun  when this start did.
+  explicit Ledger(std::filesystem::path file, Clock::time_point begun = Clock::now());
   void ready(std::int64_t step, double load_s);
   /// At most once a second.
   void progress(std::int64_t step, double training_s, double stall_s);
@@ -55,10 +57,14 @@ class Ledger {
   GoodputSummary finish();
 
  private:
+  double since_begun_s() const { return std::chrono::duration<double>(Clock::now() - begun_).count(); }
+  /// As the wall clock would show if it had not jumped since this start began.
+  double now() const { return begun_wall_ + since_begun_s(); }
   void append(nlohmann::ordered_json line);
 
   std::filesystem::path file_;
-  double begun_;
+  Clock::time_point begun_;
+  double begun_wall_;
   double last_ = 0;
   std::int64_t step_ = 0;
   double training_s_ = 0, stall_s_ = 0;

@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
-#include <orthant/launch/bench_command.hpp>
+#include <orthant/launch/bench/bench_command.hpp>
 #include <orthant/launch/checkpoint_command.hpp>
 #include <orthant/launch/data_command.hpp>
 #include <orthant/launch/doctor.hpp>
 #include <orthant/launch/report_command.hpp>
-#include <orthant/launch/schedule_command.hpp>
-#include <orthant/launch/simulate_command.hpp>
+#include <orthant/launch/simulate/schedule_command.hpp>
+#include <orthant/launch/simulate/simulate_command.hpp>
 #include <orthant/launch/stop_signal.hpp>
 #include <orthant/launch/train_command.hpp>
 

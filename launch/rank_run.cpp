@@ -202,8 +202,7 @@ Resumed RankRun::load(const TrainArguments& arguments) {
                     arguments.load_weights.empty() ? "" : "; --load-weights has no part in it"));
   if (resumed.step >= run_.train.steps)
     say(fmt::format("nothing to train: {} of {} steps are done", resumed.step, run_.train.steps));
-  const std::chrono::duration<double> start_s = std::chrono::steady_clock::now() - begun_;
-  ledger_.emplace(checkpoints_->path() / "goodput.jsonl", start_s.count());
+  ledger_.emplace(checkpoints_->path() / "goodput.jsonl", begun_);
   ledger_->ready(resumed.step, load_s);
   return resumed;
 }
@@ -252,9 +251,10 @@ void RankRun::report(const Planned& planned, const TrainSummary& summary) {
                                         control(), context_.timeout);
   auto* writer = folder_ ? &*folder_ : nullptr;
   write_trace(*model_, writer);
-  const auto profile = profile_json(*model_, planned.plan, planned.message_us);
+  const auto costs = gather_costs(*model_, planned.message_us);
   if (writer == nullptr) return;
-  writer->write("profile.json", profile);
+  writer->write("profile.json", profile_json(run_, planned.plan, costs));
+  for (const auto& line : describe_slow_ranks(costs.ranks)) say(line);
   const auto& times = checkpointer_->times();
   write_summary(run_, summary,
                 {.memory = measured_json(run_, planned.memory, measured),

@@ -15,7 +15,7 @@
 #include <orthant/launch/run_data.hpp>
 #include <orthant/launch/train_command.hpp>
 #include <orthant/launch/trainer.hpp>
-#include <orthant/launch/watchdog.hpp>
+#include <orthant/launch/watchdog/watchdog.hpp>
 
 namespace orthant::launch {
 

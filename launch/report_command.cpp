@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <orthant/core/base/error.hpp>
-#include <orthant/launch/hang_report.hpp>
+#include <orthant/launch/watchdog/hang_report.hpp>
 
 namespace orthant::launch {
 namespace {

@@ -34,7 +34,13 @@ void install_stop_signals() {
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   ::sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) ::sigaction(signal, &action, nullptr);
+  sigset_t handled;
+  ::sigemptyset(&handled);
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+    ::sigaction(signal, &action, nullptr);
+    ::sigaddset(&handled, signal);
+  }
+  ::sigprocmask(SIG_UNBLOCK, &handled, nullptr);
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write
 }
 

@@ -11,7 +11,7 @@
 #include <orthant/launch/parallel_model.hpp>
 #include <orthant/launch/progress.hpp>
 #include <orthant/launch/run_folder.hpp>
-#include <orthant/launch/run_phase.hpp>
+#include <orthant/launch/watchdog/run_phase.hpp>
 
 namespace orthant::launch {
 

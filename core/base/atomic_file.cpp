@@ -57,12 +57,7 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail("rename into place", errno);
   const int closed = ::close(std::exchange(fd_, -1));  // from here on the file is no longer temporary
   if (closed != 0) fail("close", errno);
-  const auto folder = path_.has_parent_path() ? path_.parent_path() : std::filesystem::path(".");
-  const int folder_fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder_fd < 0) fail("open the folder of", errno);
-  const int error = ::fsync(folder_fd) == 0 ? 0 : errno;
-  ::close(folder_fd);
-  if (error != 0 && error != EINVAL) fail("flush the folder of", error);  // EINVAL: a file system that cannot
+  flush_folder(path_.parent_path(), raise_);
 }
 
 void AtomicFile::fail(const char* operation, int error) const {
@@ -71,6 +66,17 @@ void AtomicFile::fail(const char* operation, int error) const {
   if (error == ENOENT) what += "; make the folder first";
   raise_(what);
   std::abort();  // unreachable: raise_ throws
+}
+
+void flush_folder(const std::filesystem::path& folder, RaiseFileError raise) {
+  const auto fail = [&](const char* operation, int error) {
+    raise(folder.string() + ": cannot " + operation + " it: " + std::strerror(error));
+  };
+  const int fd = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail("open", errno);
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error != 0 && error != EINVAL) fail("flush", error);  // EINVAL: a file system that cannot
 }
 
 void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise, unsigned mode) {

@@ -48,6 +48,9 @@ class AtomicFile {
   RaiseFileError raise_;
 };
 
+/// Makes what was created, renamed or removed in a folder survive a loss of power.
+void flush_folder(const std::filesystem::path& folder, RaiseFileError raise);
+
 /// Writes `text` to `path` atomically.
 void write_text_file(const std::filesystem::path& path, std::string_view text, RaiseFileError raise,
                      unsigned mode = 0644);

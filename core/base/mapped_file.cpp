@@ -6,7 +6,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace orthant {
@@ -31,11 +30,27 @@ MappedFile::MappedFile(const std::filesystem::path& path, RaiseFileError raise) 
     }
   }
   ::close(fd);
+  stamp_ = stamp_of(status);
   if (!why.empty()) fail(why);
 }
 
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+MappedFile::Stamp MappedFile::stamp_of(const struct stat& status) {
+  return {.device = status.st_dev,
+          .inode = status.st_ino,
+          .size = status.st_size,
+          .modified_s = status.st_mtim.tv_sec,
+          .modified_ns = status.st_mtim.tv_nsec};
+}
+
+bool MappedFile::is_unchanged(const std::filesystem::path& path) const {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return true;
+  const Stamp now = stamp_of(status);
+  return now == stamp_ || now.device != stamp_.device || now.inode != stamp_.inode;
 }
 
 }  // namespace orthant

@@ -69,16 +69,19 @@ bool is_leftover_file(std::string_view name) {
   throw CheckpointError(fmt::format("{}: cannot {} it: {}", path.string(), operation, std::strerror(error)));
 }
 
-void flush_folder(const fs::path& folder) {
-  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) fail(folder, "open", errno);
-  const int error = ::fsync(fd) == 0 ? 0 : errno;
-  ::close(fd);
-  if (error != 0 && error != EINVAL) fail(folder, "flush", error);  // EINVAL: a file system that cannot
-}
+void flush(const fs::path& folder) { flush_folder(folder, raise_as<CheckpointError>); }
 
 void move(const fs::path& from, const fs::path& to, unsigned flags = 0) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), flags) != 0) fail(from, "rename", errno);
+}
+
+/// With those above it that are missing.
+void make_folder(const fs::path& path) {
+  std::error_code error;
+  const auto parent = path.parent_path();
+  if (!parent.empty() && !fs::exists(fs::symlink_status(parent, error))) make_folder(parent);
+  if (::mkdir(path.c_str(), 0700) == 0) return flush(parent);
+  if (errno != EEXIST) fail(path, "make", errno);
 }
 
 bool is_folder(const fs::path& path) {
@@ -116,9 +119,8 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
 }
 
 void CheckpointFolder::prepare(int rank) const {
+  make_folder(path_);
   std::error_code error;
-  if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), error);
-  if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) fail(path_, "make", errno);
   if (!fs::is_directory(path_, error)) fail(path_, "use", ENOTDIR);
   const auto probe = path_ / fmt::format("probe-{}-{}", run_, rank);
   AtomicFile file(probe, 0600, raise_as<CheckpointError>);
@@ -167,7 +169,7 @@ std::vector<std::string> CheckpointFolder::commit(const CheckpointIndex& index) 
       faults.emplace_back(error.what());
     }
   };
-  then([&] { flush_folder(path_); });
+  then([&] { flush(path_); });
   if (replaces) then([&] { discard(from, step); });
   then([&] { write_text_file(path_ / "latest", name_of_step(step) + "\n", raise_as<CheckpointError>, 0600); });
   return faults;
@@ -178,6 +180,7 @@ void CheckpointFolder::discard(const fs::path& folder, std::int64_t step) const 
   std::error_code error;
   fs::remove_all(trash, error);
   move(folder, trash);
+  flush(path_);  // before anything in it is deleted
   fs::remove_all(trash, error);
 }
 
@@ -194,6 +197,7 @@ std::vector<std::int64_t> CheckpointFolder::set_aside_above(std::int64_t step) c
     move(committed(newer), path_ / fmt::format("set-aside-{}-{}", name_of_step(newer), run_));
     moved.push_back(newer);
   }
+  if (!moved.empty()) flush(path_);
   return moved;
 }
 

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/base/host_name.hpp>
 
 namespace orthant::ckpt {
 
@@ -29,9 +30,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder, const std::string& r
     throw ConfigError(fmt::format("checkpoint.dir: another run is using '{}' ({}); wait for it, or use another folder",
                                   folder.string(), length > 0 ? text.data() : "it does not say who"));
   }
-  std::array<char, 64> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const auto text = fmt::format("host {}, process {}, run {}", host.data(), ::getpid(), run);
+  const auto text = fmt::format("host {}, process {}, run {}", host_name(), ::getpid(), run);
   // For people only: that it could not be written does not matter.
   if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, text.data(), text.size(), 0) < 0) return;
 }

@@ -121,6 +121,10 @@ void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
     throw DataError(
         fmt::format("{}: tokens [{}, {} + {}) are wanted of {}", path_.string(), first, first, wanted, count_));
   }
+  if (!file_.is_unchanged(path_)) {
+    throw DataError(fmt::format("{}: was changed while this run reads it; start again with a file that stays as it is",
+                                path_.string()));
+  }
   width_ == 2 ? widen<std::uint16_t>(first, out) : widen<std::uint32_t>(first, out);
 }
 

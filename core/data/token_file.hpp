@@ -53,7 +53,7 @@ class TokenFile {
   /// Throws  DataError if `index` is outside [0, size()), or the id is outside the vocabulary.
   std::int64_t token(std::int64_t index) const;
   /// Widens tokens [first, first + out.size()) into `out`.
-  /// Throws  as token().
+  /// Throws  as token(), and if the file is no longer the one that was opened.
   void read(std::int64_t first, std::span<std::int64_t> out) const;
   /// Reads the whole file again.
   /// Throws  DataError if it does not have its fingerprint.

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import unittest
 
-from launcher import BINARY, ENVIRONMENT, MPIRUN, TINY, LaunchTest, Program, data_set, toml
+from launcher import BINARY, ENVIRONMENT, MPIRUN, TINY, LaunchTest, data_set, toml
 from observed import numbers_of
 
 SAVED = {"mesh": {"pp": 2, "dp": 2, "tp": 1}, "train": {"steps": 12}, "checkpoint": {"interval": 4}}
@@ -56,11 +56,6 @@ class CheckpointTest(LaunchTest):
         config = self.write_config(SAVED, *changes)
         shutil.copytree(saved_run(), self.checkpoints)
         return config
-
-    def start_command(self, command):
-        program = Program(command, self.folder)
-        self.addCleanup(program.end)
-        return program
 
     def run_on(self, config, *arguments, ranks=4, code=0):
         """A start, or restart, that must end with `code`."""

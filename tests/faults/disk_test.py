@@ -35,8 +35,9 @@ shift
 exec "$@"
 """
 
-# What a file system may do with the writes of a shard: less than was asked for, or nothing. It says so, once.
+# What a file system may do with the writes of a shard: less than was asked for, or nothing; or it may not open it. It says so, once.
 SHIM = r"""
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,16 +48,28 @@ static bool is_shard(int fd) {
   std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
   return ::readlink(link, path, sizeof path - 1) > 0 && std::strstr(path, "/rank-") != nullptr;
 }
+static bool does(const char* what) { return std::strcmp(std::getenv("ORTHANT_TEST_WRITES"), what) == 0; }
+static void tell(const char* text) {
+  if (::write(2, text, std::strlen(text)) < 0) std::abort();
+}
 static ssize_t some(int fd, const void* bytes, size_t count, off_t offset) {
-  static const bool loses = std::strcmp(std::getenv("ORTHANT_TEST_WRITES"), "lost") == 0;
   static bool told = false;
   if (is_shard(fd) && count > 1000) {
-    if (!told && ::write(2, loses ? "a write is lost\n" : "writes are short\n", loses ? 16 : 17) < 0) std::abort();
-    if (loses && !told) return told = true, static_cast<ssize_t>(count);
+    if (!told && does("lost")) return told = true, tell("a write is lost\n"), static_cast<ssize_t>(count);
+    if (!told && does("short")) tell("writes are short\n");
     told = true;
-    if (!loses) count = 1000;
+    if (does("short")) count = 1000;
   }
   return ::syscall(SYS_pwrite64, fd, bytes, count, offset);
+}
+extern "C" int mkostemp(char* name, int flags) {
+  static bool told = false;
+  if (told || !does("no descriptor") || std::strstr(name, "/rank-00001") == nullptr) {
+    char* place = name + std::strlen(name) - 6;
+    std::snprintf(place, 7, "%06d", ::getpid() % 1000000);
+    return ::syscall(SYS_openat, -100, name, flags | 0302, 0600);
+  }
+  return told = true, tell("no descriptor is left\n"), errno = EMFILE, -1;
 }
 extern "C" ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) { return some(fd, bytes, count, offset); }
 extern "C" ssize_t pwrite64(int fd, const void* bytes, size_t count, off_t offset) { return some(fd, bytes, count, offset); }
@@ -144,7 +157,7 @@ class Faulty(CheckpointTest):
         self.log = self.folder / "strace"
         done = self.start_command(traced_command(["train", config], rank, 4, self.log, *options)).wait(90)
         self.assertEqual(done.code, code, done.output)
-        self.assertEqual("(INJECTED)" in self.log.read_text(), bool(options))
+        self.assertEqual("(INJECTED)" in self.log.read_text(), any("error=" in option for option in options))
         return done
 
     def sound_run(self, rank):
@@ -196,8 +209,16 @@ class Faulty(CheckpointTest):
             with self.subTest(rank=rank):
                 done = self.run_traced(rank, "--inject=fsync:error=EIO:when=1", code=4)
                 self.assertEqual(len(done.messages()), 1, done.output)
-                self.assertRegex(done.messages()[0], r"/probe-\S+: cannot flush it: Input/output error")
+                what = r"/checkpoints/probe-\S+" if rank else str(self.folder)  # where rank 0 has made a folder
+                self.assertRegex(done.messages()[0], rf"{what}: cannot flush it: Input/output error$")
                 self.assertEqual(self.metrics(), [])
+
+    def test_a_flush_that_does_not_return_ends_the_run_as_a_hang(self):
+        call = next(call for call in self.flushes(1) if call.names[0].startswith("rank-"))
+        done = self.run_traced(1, f"--inject=fsync:delay_enter=600s:when={call.number}", code=6, changes={"comm": {"timeout_s": 6}})
+        verdict, = [line for line in done.messages() if line.startswith("orthant: hang: ")]
+        self.assertIn("phase save, step 6", verdict)
+        self.assertEqual(self.assert_all_sound(), [3])
 
     def test_interrupted_writes_are_done_again(self):
         self.run_traced(1, "--inject=pwrite64:error=EINTR:when=1+2")
@@ -232,6 +253,14 @@ class Writes(CheckpointTest):
         self.assertEqual([step for step, look in looks.items() if not look["sound"]], [3])
         for rank in range(4):
             self.assertIn(f"/rank-{rank:05}.safetensors: ", "\n".join(looks[3]["faults"]))
+
+
+    def test_one_that_cannot_be_opened_fails_the_save_and_not_the_run(self):
+        done = self.run_with("no descriptor", self.write_config(TRAINING))
+        self.assertEqual(done.output.count("no descriptor is left"), 1, done.output)
+        self.assertEqual(failed_saves(done), ["the checkpoint of step 3 failed (write); what was there before stays:"])
+        self.assertRegex(done.output.replace("\r", ""), r"(?m)^  rank 1: .*/rank-00001\.safetensors: cannot create it: Too many open files$")
+        self.assertEqual(self.assert_all_sound(), [6, 9, 12])
 
 
 class Limit(CheckpointTest):

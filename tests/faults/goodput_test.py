@@ -3,11 +3,14 @@
 
 import json
 import os
+import pathlib
 import re
 import signal
+import subprocess
+import time
 import unittest
 
-from launcher import LaunchTest
+from launcher import BINARY, MPIRUN, LaunchTest
 from observed import committed_steps, rank_pids
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
@@ -47,6 +50,35 @@ class Goodput(LaunchTest):
         parts = sum(goodput[name] for name in ("training_s", "lost_s", "detect_s", "restart_s", "start_s", "save_stall_s"))
         self.assertLessEqual(parts, goodput["wall_s"])
         self.assertGreater(parts, 0.5 * goodput["wall_s"], "most of the time is known")
+
+    def test_a_wall_clock_that_jumps_changes_no_number(self):
+        library = next(pathlib.Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+        if library is None:
+            self.skipTest("libfaketime is not installed")
+        clock = self.folder / "clock"
+        clock.write_text("+3d")
+        faked = {"LD_PRELOAD": library, "FAKETIME_TIMESTAMP_FILE": clock, "FAKETIME_NO_CACHE": 1, "FAKETIME_DONT_FAKE_MONOTONIC": 1,
+                 "NO_FAKE_STAT": 1}
+        told = subprocess.check_output(["date", "+%s"], env={name: str(value) for name, value in faked.items()})
+        self.assertAlmostEqual(int(told), time.time() + 3 * 86400, delta=60, msg="the library does what it is here for")
+        clock.write_text("+0")
+        config = self.write_config({"mesh": MESH, "train": {"steps": 90}, "checkpoint": {"interval": 30}, "comm": {"timeout_s": 20},
+                                    "fault": {"kind": "slow", "rank": 0, "times": 0, "delay_ms": int(1000 * STEP_S)}})
+        exported = [part for name, value in faked.items() for part in ("-x", f"{name}={value}")]
+        program = self.start_command([*MPIRUN, "-n", "4", *exported, BINARY, "train", config])
+        for step, jump in ((20, "+3d"), (50, "-3d")):
+            self.wait_for_steps(program, step)
+            clock.write_text(jump)
+        done = program.wait(60)
+        self.assertEqual(done.code, 0, done.output)
+        self.assertEqual(len(self.metrics()), 90)
+        goodput = self.summary()["goodput"]
+        self.assertGreater(goodput["training_s"], 90 * STEP_S * 0.9)
+        self.assertTrue(goodput["training_s"] < goodput["wall_s"] < done.seconds, goodput)
+        ledger = [json.loads(line) for line in (self.runs / "checkpoints" / "goodput.jsonl").read_text().splitlines() if line]
+        self.assertEqual(sorted(line["time"] for line in ledger), [line["time"] for line in ledger])
+        self.assertLess(ledger[-1]["time"] - ledger[0]["time"], done.seconds)
+        self.assertTrue(all(0 < line["step_ms"] < 1000 * done.seconds for line in self.metrics()))
 
     def test_the_interval_is_chosen_from_the_cost_of_a_save(self):
         config = self.write_config({"mesh": MESH, "train": {"steps": 120}, "checkpoint": {"interval": "auto", "mtbf_hours": 0.001},

@@ -12,7 +12,7 @@ import threading
 import time
 import unittest
 
-from launcher import BINARY, MPIRUN, LaunchTest, Program, data_set
+from launcher import BINARY, MPIRUN, LaunchTest, data_set
 from observed import committed_steps, is_stopped, numbers_of, rank_pids
 
 TIMEOUT = 6
@@ -24,9 +24,14 @@ OPERATION = re.compile(r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadc
 class HangTest(LaunchTest):
     def start_run(self, *changes, mesh=MESH):
         config = self.write_config({"mesh": mesh, "comm": {"timeout_s": TIMEOUT}, "train": {"steps": 1000000}}, *changes)
-        program = Program([*MPIRUN, "-n", "4", BINARY, "train", config], config)  # a mark of its own: several runs hang at once
-        self.addCleanup(program.end)
+        program = self.start_command([*MPIRUN, "-n", "4", BINARY, "train", config], config)  # a mark of its own: several runs hang at once
         program.runs = self.runs
+        return program
+
+    def start_stopped(self, name, phase, step, *changes):
+        """A run whose rank has stopped itself."""
+        program = self.start_run({"fault": {"kind": "stop", "rank": RANK, "phase": phase, "step": step}}, *changes)
+        program.wait_until(lambda: is_stopped(program, RANK), self.START, f"stop in {name}")
         return program
 
     def watch_end(self, program):
@@ -83,21 +88,22 @@ class HangTest(LaunchTest):
         self.assertIn(rank, program.report["waits"][0]["missing"])
 
 
+def phases():
+    """By name: fault.phase, fault.step, more of the config, the phase of those that wait."""
+    tokens = str(data_set() / "train.tokens")
+    return {"init": ("init", 1, {}, "init"),
+            "step": ("step", 5, {}, "step"),
+            "evaluation": ("evaluation", 1, {"data": {"train": tokens, "validation": tokens}}, "evaluation"),
+            "save in the background": ("save", 8, {"checkpoint": {"interval": 4}}, "step"),
+            "save that training waits for": ("save", 8, {"checkpoint": {"interval": 4, "background": False}}, "save")}
+
+
 class StoppedRank(HangTest):
     def test_in_each_phase(self):
-        tokens = str(data_set() / "train.tokens")
-        # fault.phase, fault.step, more of the config, the phase of those that wait
-        cases = {"init": ("init", 1, {}, "init"),
-                 "step": ("step", 5, {}, "step"),
-                 "evaluation": ("evaluation", 1, {"data": {"train": tokens, "validation": tokens}}, "evaluation"),
-                 "save in the background": ("save", 8, {"checkpoint": {"interval": 4}}, "step"),
-                 "save that training waits for": ("save", 8, {"checkpoint": {"interval": 4, "background": False}}, "save")}
-        programs = {}
+        cases, programs = phases(), {}
         for name, (phase, step, changes, _) in cases.items():
-            program = self.start_run({"fault": {"kind": "stop", "rank": RANK, "phase": phase, "step": step}}, changes)
-            program.wait_until(lambda program=program: is_stopped(program, RANK), self.START, f"stop in {name}")
-            self.watch_end(program)
-            programs[name] = program
+            programs[name] = self.start_stopped(name, phase, step, changes)
+            self.watch_end(programs[name])
         for name, program in programs.items():
             with self.subTest(name):
                 verdict = self.hung(program)
@@ -157,6 +163,28 @@ class NoHang(HangTest):
     """Nothing of this may end a run, or change what it computes."""
 
     STEPS = {"train": {"steps": 40}}
+
+    def keep_waking(self, program):
+        while program.process.poll() is None:
+            if is_stopped(program, RANK):
+                time.sleep(TIMEOUT / 2)
+                os.kill(rank_pids(program)[RANK], signal.SIGCONT)
+            time.sleep(0.1)
+
+    def test_a_rank_that_stops_for_half_the_time_out_in_any_phase(self):
+        programs = []
+        for name, (phase, step, changes, _) in phases().items():
+            program = self.start_stopped(name, phase, step, self.STEPS, changes)
+            programs.append(program)
+            threading.Thread(target=self.keep_waking, args=(program,)).start()
+        steps = set()
+        for program in programs:
+            done = program.wait(self.START)
+            self.assertEqual(done.code, 0, done.output)
+            self.assertEqual(list(program.runs.glob("hang-*")), [])
+            self.runs = program.runs
+            steps.add(json.dumps(numbers_of(self.metrics())))
+        self.assertEqual(len(steps), 1, "all have computed the same")
 
     def test_a_rank_that_stops_for_half_the_time_out_or_is_slow(self):
         done = self.start_run(self.STEPS).wait(self.START)

@@ -70,7 +70,7 @@ class AtEveryCall(KillTest):
         for call in calls:
             kinds.setdefault(call.name, []).append(call)
         return calls if FULL else [call for name, kind in kinds.items()
-                                   for call in (kind if name == "renameat2" else [kind[len(kind) // 2]])]
+                                   for call in (kind if name.startswith("renameat") else [kind[len(kind) // 2]])]
 
     def kill_at(self, config, rank, call):
         log = self.folder / "calls"
@@ -92,6 +92,8 @@ class AtEveryCall(KillTest):
             calls = self.calls(config, rank)
             chosen = self.chosen(calls)
             self.assertGreater(len(chosen), 2)
+            commits = [call for call in chosen if call.name.startswith("rename") and call.names[-1] == f"step-{self.SAVE:08}"]
+            self.assertEqual(len(commits), 1 if rank == 0 else 0)
             for call in chosen:
                 with self.subTest(rank=rank, call=str(call)):
                     kills += 1

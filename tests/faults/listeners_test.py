@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import unittest
 
-from launcher import MPIRUN, LaunchTest, Program
+from launcher import MPIRUN, LaunchTest
 
 RANKS = 4
 BARE = """\
@@ -59,8 +59,7 @@ class Listeners(LaunchTest):
         source = self.folder / "bare.c"
         source.write_text(BARE)
         subprocess.run(["mpicc", source, "-o", self.folder / "bare"], check=True, timeout=60)
-        program = Program([*MPIRUN, "-n", str(RANKS), self.folder / "bare", *arguments], self.folder / "bare")
-        self.addCleanup(program.end)
+        program = self.start_command([*MPIRUN, "-n", str(RANKS), self.folder / "bare", *arguments], self.folder / "bare")
         program.wait_until(lambda: program.output().count(f"{RANKS} ranks") == RANKS, self.START, "bare MPI program")
         return program
 

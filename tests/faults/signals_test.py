@@ -8,7 +8,7 @@ import signal
 import time
 import unittest
 
-from launcher import LaunchTest
+from launcher import BINARY, LaunchTest
 from observed import committed_steps, numbers_of, rank_pids, unfinished
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
@@ -83,6 +83,19 @@ class Stop(LaunchTest):
                 os.kill(program.process.pid, signal.SIGUSR1)
                 since = time.monotonic()
                 self.assertEqual(self.assert_stopped(program, since, within=self.START), 1)
+
+    def test_while_libraries_are_being_loaded(self):
+        """It waits if the launcher has blocked it, as launch/slurm/train.sbatch does."""
+        config = self.write_config({"train": {"steps": 1000000}})
+        self.checkpoints = self.runs / "checkpoints"
+        program = self.start_command(["env", "--block-signal=USR1,TERM", BINARY, "train", config])
+        pid = program.process.pid
+        while not os.path.samefile(f"/proc/{pid}/exe", BINARY):
+            self.assertIsNone(program.process.poll(), program.output())
+        os.kill(pid, signal.SIGUSR1)
+        self.assertFalse(catches(pid, signal.SIGUSR1), "it was to be too early")
+        since = time.monotonic()
+        self.assertEqual(self.assert_stopped(program, since, within=self.START), 1)
 
     def test_another_signal_changes_nothing_and_the_same_again_ends_at_once(self):
         # A scheduler sends USR1 ahead of time, and TERM at its limit.

@@ -8,7 +8,7 @@ import subprocess
 import unittest
 
 import launcher
-from launcher import BINARY, MPIRUN, MPIRUN_SH, ROOT, LaunchTest, Program, data_set
+from launcher import BINARY, MPIRUN, MPIRUN_SH, ROOT, LaunchTest, data_set
 from observed import committed_steps
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
@@ -22,8 +22,7 @@ class RanksDiffer(LaunchTest):
         command = [*MPIRUN]
         for ranks, config in ((2, most), (1, third), (1, most)):
             command += [":"] * (len(command) > len(MPIRUN)) + ["-n", ranks, BINARY, "train", config]
-        program = Program(command, self.folder)
-        self.addCleanup(program.end)
+        program = self.start_command(command)
         done = program.wait(WITHIN)
         self.assertEqual(done.code, 2, done.output)
         self.assertEqual(len(done.messages()), 1, done.output)
@@ -62,8 +61,7 @@ class RanksDiffer(LaunchTest):
         with open(other, "ab") as file:
             file.write(b"\0")
         command = [*MPIRUN, "-n", "3", BINARY, "train", most, ":", "-n", "1", other, "train", most]
-        program = Program(command, self.folder)
-        self.addCleanup(program.end)
+        program = self.start_command(command)
         done = program.wait(WITHIN)
         self.assertEqual(done.code, 2, done.output)
         told = [line.strip() for line in done.lines if " on ranks " in line]
@@ -84,8 +82,7 @@ class RanksDiffer(LaunchTest):
     def test_data_that_one_rank_cannot_read_is_told_with_its_rank(self):
         most, third = self.write_pair({"data": {"train": str(self.folder / "absent.tokens")}})
         command = [*MPIRUN, "-n", "2", BINARY, "train", most, ":", "-n", "1", BINARY, "train", third, ":", "-n", "1", BINARY, "train", most]
-        program = Program(command, self.folder)
-        self.addCleanup(program.end)
+        program = self.start_command(command)
         done = program.wait(WITHIN)
         self.assertEqual(done.code, 3, done.output)
         self.assertEqual(len(done.messages()), 1, done.output)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from launcher import BINARY, MPIRUN
 
-# What changes a disk. An openat() is none of its own: a file that was just made is one before its first pwrite64().
-CALLS = ("pwrite64", "fsync", "rename", "renameat2", "mkdir", "rmdir", "unlink", "unlinkat", "ftruncate")
+# What changes a disk. An openat() is none of its own: a file that was just made is one before its first pwrite64(). (The C library makes
+# renameat() of a renameat2() without flags.)
+CALLS = ("pwrite64", "fsync", "rename", "renameat", "renameat2", "mkdir", "rmdir", "unlink", "unlinkat", "ftruncate")
 
 
 class Call(NamedTuple):

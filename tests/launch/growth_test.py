@@ -8,7 +8,7 @@ import statistics
 import time
 import unittest
 
-from launcher import BINARY, MPIRUN, LaunchTest, Program
+from launcher import BINARY, MPIRUN, LaunchTest
 
 STEPS = 2000
 
@@ -28,8 +28,7 @@ class Growth(LaunchTest):
         config = self.write_config({"model": {"layers": 2, "hidden": 16, "heads": 2, "kv_heads": 2, "ffn": 16},
                                     "train": {"steps": STEPS, "global_batch": 2, "seq_len": 8, "log_every": 500},
                                     "fsdp": {"stage": 3, "residency": "layer"}})
-        program = Program([*MPIRUN, "-n", "4", BINARY, "train", config, "--set", "mesh.dp=2", "--set", "mesh.tp=2"], config)
-        self.addCleanup(program.end)
+        program = self.start_command([*MPIRUN, "-n", "4", BINARY, "train", config, "--set", "mesh.dp=2", "--set", "mesh.tp=2"], config)
         metrics = None
         samples = {}  # by rank: steps done and resident bytes
         files = {}

@@ -148,7 +148,10 @@ class LaunchTest(unittest.TestCase):
     def start(self, arguments, ranks=None, launcher=MPIRUN, **options):
         """'orthant ARGUMENTS' under mpirun, or plainly if `ranks` is None."""
         command = [BINARY, *arguments] if ranks is None else [*launcher, "-n", ranks, BINARY, *arguments]
-        program = Program(command, self.folder, **options)
+        return self.start_command(command, **options)
+
+    def start_command(self, command, mark=None, **options):
+        program = Program(command, mark or self.folder, **options)
         self.addCleanup(program.end)
         return program
 

@@ -28,6 +28,10 @@ class Pipelines(LaunchTest):
         self.assertEqual(len(costs["layers"]), 10)
         self.assertTrue(all(layer["F_us"] > 0 and layer["W_us"] >= 0 for layer in costs["layers"]), costs)
         self.assertGreater(costs["message_us"], 0)
+        self.assertEqual([rank["place"] for rank in costs["ranks"]], ["pp0 dp0 tp0", "pp1 dp0 tp0"])
+        for rank, stage in zip(costs["ranks"], costs["stages"]):
+            self.assertAlmostEqual(rank["us"], sum(stage.values()) - stage["stage"], places=3)
+            self.assertEqual(rank["over_fastest"], 1, "nobody else has its layers")
         for stage in costs["stages"]:
             self.assertGreater(stage["I_us"], 0)
 

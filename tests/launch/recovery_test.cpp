@@ -84,6 +84,13 @@ TEST(Goodput, CountsWhatWasNotDoneAgain) {
   EXPECT_EQ(summarise({}, 5).ratio(), 0);
 }
 
+TEST(Goodput, AClockThatWasSetBackBetweenTwoStartsTakesNothingAway) {
+  const auto sum = summarise(
+      {{.begun = 1000, .last_seen = 1010, .training_s = 8, .last_step = 4}, {.begun = 500, .training_s = 4}}, 505);
+  EXPECT_DOUBLE_EQ(sum.wall_s, 15);
+  EXPECT_DOUBLE_EQ(sum.restart_s, 0);
+}
+
 TEST(Goodput, ReadsALedgerWithDamagedLines) {
   const orthant::testing::ScratchFolder folder;
   {

@@ -95,7 +95,7 @@ class Saved {
 
 std::vector<launch::MeshConfig> all_meshes() {
   std::vector<launch::MeshConfig> meshes{{.dp = 3}};
-  for (const int pp : {1, 2, 4}) {  // five layers fill no eight stages
+  for (const int pp : {1, 2, 4}) {  // five layers fill no eight stages: EightStages
     for (const int dp : {1, 2, 4, 8}) {
       for (const int tp : {1, 2, 4, 8}) {
         if (pp * dp * tp <= 8) meshes.push_back({.pp = pp, .dp = dp, .tp = tp});
@@ -128,6 +128,19 @@ TEST(Resume, EveryMeshSavesForOneAndForAnother) {
     saved.expect_goes_on_as(reshard_config({}, 0));
     saved.expect_goes_on_as(reshard_config({.pp = 2, .dp = 2, .tp = 2}, 3));
   }
+}
+
+/// With one layer more, as the first and the last of eight stages may be without.
+TEST(Resume, EightStagesLoadWhatFewerSavedAndTheOtherWayRound) {
+  const auto six_layers = [](launch::MeshConfig mesh, int variant) {
+    auto run = reshard_config(mesh, variant);
+    run.model.layers = 6;
+    if (mesh.pp == 8) run.pipeline.layers_per_stage = {0, 1, 1, 1, 1, 1, 1, 0};
+    return run;
+  };
+  const auto eight_stages = six_layers({.pp = 8}, 0), others = six_layers({.pp = 2, .dp = 2, .tp = 2}, 3);
+  Saved(others).expect_goes_on_as(eight_stages);
+  Saved(eight_stages).expect_goes_on_as(others);
 }
 
 /// Shared key/value heads, tied embeddings, frozen units with their own count of updates, hybrid sharding.

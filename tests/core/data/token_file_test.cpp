@@ -73,6 +73,21 @@ TEST(TokenFile, ChecksPositions) {
   EXPECT_NO_THROW(file.read(3, {}));
 }
 
+TEST(TokenFile, DoesNotReadOnWhenItsFileWasChanged) {
+  const ScratchFolder folder;
+  const auto tokens = [&](const char* name) { return folder / name; };
+  write_tokens(tokens("kept"), 10, {1, 2, 3});
+  write_tokens(tokens("cut"), 10, {1, 2, 3});
+  const TokenFile kept(tokens("kept")), cut(tokens("cut"));
+  write_tokens(tokens("kept"), 10, {4, 5, 6});  // another file in its place
+  EXPECT_EQ(kept.token(0), 1);
+  std::filesystem::remove(tokens("kept"));
+  EXPECT_EQ(kept.token(2), 3);
+  std::filesystem::resize_file(tokens("cut"), 66);  // its last page is there still, and full of zeros
+  const std::string why = thrown<DataError>([&] { cut.token(1); });
+  EXPECT_NE(why.find("was changed"), std::string::npos) << why;
+}
+
 TEST(TokenFile, RefusesDamagedHeaders) {
   const ScratchFolder folder;
   write_tokens(folder / "good", 10, {1, 2, 3});

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/core/data/tokenizer.hpp>
 
+#include <random>
+
 #include <gtest/gtest.h>
 
 #include <orthant/core/base/error.hpp>
@@ -87,6 +89,36 @@ TEST(Tokenizer, RefusesWhatIsNoModelAndForeignIds) {
   train_tokenizer(small_text(), 320, folder / "m");
   EXPECT_THROW(Tokenizer(folder / "m").decode({320}), DataError);
   EXPECT_THROW(Tokenizer(folder / "m").decode({-1}), DataError);
+}
+
+/// What of a damaged model is still one gives ids of its vocabulary; the rest is refused.
+TEST(Tokenizer, OfADamagedModelIsRefusedOrStaysInItsVocabulary) {
+  const ScratchFolder folder;
+  train_tokenizer(small_text(), 320, folder / "m");
+  const std::string sound = slurp(folder / "m");
+  std::mt19937 random(1);
+  int refused = 0;
+  constexpr int kDamages = 400;
+  for (int i = 0; i < kDamages; ++i) {
+    std::string bytes = sound;
+    const auto at = random() % bytes.size();
+    if (i % 4 == 0) {
+      bytes.resize(at);
+    } else {
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+    }
+    spit(folder / "bad", bytes);
+    try {
+      const Tokenizer tokenizer(folder / "bad");
+      for (const auto token : tokenizer.encode("the lazy dog \u20ac 12")) {
+        ASSERT_GE(token, 0);
+        ASSERT_LT(token, tokenizer.vocab_size()) << "damage " << i;
+      }
+    } catch (const DataError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, kDamages / 8);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be checked of a picture as data: it is well-formed, complete and small. tests/launch/simulate_test.py parses
-// one, too.
+// What can be checked of a picture as data: it is well-formed, complete and small.
+// tests/launch/simulate/simulate_test.py parses one, too.
 #include <orthant/pipeline/cost/svg.hpp>
 
 #include <algorithm>
