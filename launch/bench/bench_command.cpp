@@ -23,6 +23,7 @@ struct BenchArguments {
   ScheduleOptions schedule;
   int steps = 5;
   bool late_receives = false;
+  int attempts = 3;
   bool json = false;
   std::string svg;
 };
@@ -97,7 +98,8 @@ int bench_pipeline(const BenchArguments& arguments) {
   int code = 0;
   run_on_ranks(static_cast<int>(plan.lowered.ranks.size()), [&](comm::Fabric& fabric) {
     Bench bench;
-    bench.quietness = measure_quietly(fabric, [&] { bench.emulation = emulate(plan.lowered, options, fabric); });
+    bench.quietness =
+        measure_quietly(fabric, arguments.attempts, [&] { bench.emulation = emulate(plan.lowered, options, fabric); });
     if (fabric.rank() == 0) code = print(arguments, plan, bench, under_mpirun() ? "mpi" : "threads");
   });
   return code;
@@ -117,6 +119,7 @@ void add_bench_command(CLI::App& app, int& code) {
   add_cost_options(*command, arguments->schedule);
   command->add_option("--steps", arguments->steps, "measured steps")->capture_default_str();
   command->add_flag("--late-receives", arguments->late_receives, "post receives just in time: what that costs");
+  add_attempts_option(*command, arguments->attempts);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->add_option("--svg", arguments->svg, "write predicted and measured timeline to this file");
   command->callback([arguments, &code] { code = bench_pipeline(*arguments); });

@@ -21,6 +21,7 @@ struct FsdpArguments {
   FsdpBenchOptions options;
   std::vector<FsdpMode> modes{kFsdpModes.begin(), kFsdpModes.end()};
   int ranks = 2;  ///< without mpirun
+  int attempts = 3;
   bool json = false;
   std::string svg;
 };
@@ -141,7 +142,7 @@ int bench_fsdp(const FsdpArguments& arguments) {
   int code = 0;
   run_on_ranks(arguments.ranks, [&](comm::Fabric& fabric) {
     FsdpBench bench;
-    bench.quietness = measure_quietly(fabric, [&] {
+    bench.quietness = measure_quietly(fabric, arguments.attempts, [&] {
       bench.runs.clear();
       for (const FsdpMode mode : arguments.modes) bench.runs.push_back(run_fsdp(mode, arguments.options, fabric));
     });
@@ -204,6 +205,7 @@ void add_bench_fsdp_command(CLI::App& bench, int& code) {
   add("--copy", options.copy_ms, "per-tensor, copy-in: ms of one copy of a layer", not_negative);
   add("--steps", options.steps, "measured steps, after two that are not", CLI::Range(1, 1000));
   add("--ranks", arguments->ranks, "threads, without mpirun", CLI::Range(1, 64));
+  add_attempts_option(*command, arguments->attempts);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->add_option("--svg", arguments->svg, "write the median step of each mode to this file");
   command->footer(kAssumptions);

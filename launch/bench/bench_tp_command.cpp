@@ -19,6 +19,7 @@ namespace {
 struct TpArguments {
   TpBenchOptions options;
   int ranks = 2;  ///< without mpirun
+  int attempts = 3;
   bool json = false;
   std::string svg;
 };
@@ -88,7 +89,7 @@ int bench_tp(const TpArguments& arguments) {
   run_on_ranks(arguments.ranks, [&](comm::Fabric& fabric) {
     if (fabric.size() < 2) throw ConfigError("bench tp: one rank has nobody to talk to; start two at least");
     TpBench bench;
-    bench.quietness = measure_quietly(fabric, [&] {
+    bench.quietness = measure_quietly(fabric, arguments.attempts, [&] {
       bench.runs.clear();
       for (const TpMode mode : kTpModes) bench.runs.push_back(run_tp(mode, arguments.options, fabric));
     });
@@ -119,6 +120,7 @@ void add_bench_tp_command(CLI::App& bench, int& code) {
   add("--pieces", options.pieces, "of a gather, where forward takes them one by one", CLI::Range(2, 64));
   add("--steps", options.steps, "measured passes, after one that is not", CLI::Range(1, 1000));
   add("--ranks", arguments->ranks, "threads, without mpirun", CLI::Range(2, 64));
+  add_attempts_option(*command, arguments->attempts);
   command->add_flag("--json", arguments->json, "print one JSON object");
   command->add_option("--svg", arguments->svg, "write the median pass of each mode to this file");
   command->callback([arguments, &code] { code = bench_tp(*arguments); });

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -87,9 +88,14 @@ double process_seconds() {
 
 }  // namespace
 
-Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& measure) {
+void add_attempts_option(CLI::App& command, int& attempts) {
+  command.add_option("--attempts", attempts, "measure again, so often in all, while the machine is busy")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
+}
+
+Quietness measure_quietly(comm::Fabric& fabric, int attempts, const std::function<void()>& measure) {
   constexpr std::chrono::seconds kTimeout{120};
-  constexpr int kAttempts = 3;
   const auto all = fabric.make_collectives("bench", fabric.all_ranks());
   const auto over_ranks = [&](double value, comm::Reduction reduction) {
     all->all_reduce({&value, 1, DType::f64}, reduction).wait(kTimeout);
@@ -111,7 +117,7 @@ Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& mea
     const double share = host.all > 0 ? std::max(0.0, (host.used - own) / host.all) : 0;
     quietness.foreign_share = over_ranks(share, comm::Reduction::max);
     quietness.noise_ms = std::max(before, noise_ms());
-  } while (quietness.busy() && quietness.attempts < kAttempts);
+  } while (quietness.busy() && quietness.attempts < attempts);
   return quietness;
 }
 

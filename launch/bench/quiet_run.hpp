@@ -9,6 +9,10 @@
 
 #include <orthant/core/comm/fabric.hpp>
 
+namespace CLI {
+class App;
+}
+
 namespace orthant::launch {
 
 struct Quietness {
@@ -21,9 +25,12 @@ struct Quietness {
   bool busy() const { return noise_ms > kNoiseLimitMs || foreign_share > kForeignLimit; }
 };
 
-/// Calls `measure` until the machine was quiet, three times at most. Collective over `fabric`, whose ranks are on one
-/// host; all call `measure` equally often.
-Quietness measure_quietly(comm::Fabric& fabric, const std::function<void()>& measure);
+/// --attempts, for measure_quietly().
+void add_attempts_option(CLI::App& command, int& attempts);
+
+/// Calls `measure` until the machine was quiet, `attempts` times at most. Collective over `fabric`, whose ranks are on
+/// one host; all call `measure` equally often.
+Quietness measure_quietly(comm::Fabric& fabric, int attempts, const std::function<void()>& measure);
 
 /// Adds how quiet it was to a measurement's JSON.
 void add_quietness(nlohmann::ordered_json& json, const Quietness& quietness);

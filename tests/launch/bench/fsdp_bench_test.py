@@ -37,6 +37,8 @@ class FsdpBenchTest(LaunchTest):
 
 
 class Measured(FsdpBenchTest):
+    ATTEMPTS = 3
+
     def test_the_articles_comparison(self):
         modes, busy = self.bench("--steps", "3")
         if busy:
