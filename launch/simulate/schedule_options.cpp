@@ -12,6 +12,7 @@
 #include <fmt/ranges.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/base/split.hpp>
 #include <orthant/pipeline/cost/report.hpp>
 #include <orthant/pipeline/generate/catalog.hpp>
 #include <orthant/pipeline/plan/lower.hpp>
@@ -24,16 +25,6 @@ namespace {
 using namespace pipeline;
 
 constexpr std::string_view kFile = "file:";
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const auto end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == text.npos) return parts;
-    text.remove_prefix(end + 1);
-  }
-}
 
 /// Finite numbers with commas between them, as many as one of `counts`.
 std::vector<double> numbers_of(std::string_view option, std::string_view text, std::string_view wanted,

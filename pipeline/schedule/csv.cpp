@@ -15,6 +15,7 @@
 #include <fmt/ranges.h>
 
 #include <orthant/core/base/error.hpp>
+#include <orthant/core/base/split.hpp>
 #include <orthant/pipeline/schedule/message.hpp>
 
 namespace orthant::pipeline {
@@ -50,16 +51,6 @@ std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
   const auto first = text.find_first_not_of(kBlank);
   return first == text.npos ? std::string_view() : text.substr(first, text.find_last_not_of(kBlank) - first + 1);
-}
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    const auto end = text.find(at);
-    parts.push_back(text.substr(0, end));
-    if (end == text.npos) return parts;
-    text.remove_prefix(end + 1);
-  }
 }
 
 /// A number at the beginning, taken off the text.

@@ -8,10 +8,12 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 
 from launcher import BINARY, ENVIRONMENT, MPIRUN, TINY, LaunchTest, data_set, toml
 from observed import numbers_of
+from traced_rank import traced_command
 
 SAVED = {"mesh": {"pp": 2, "dp": 2, "tp": 1}, "train": {"steps": 12}, "checkpoint": {"interval": 4}}
 STEPS = (4, 8, 12)  # that it has saved
@@ -61,6 +63,13 @@ class CheckpointTest(LaunchTest):
         """A start, or restart, that must end with `code`."""
         done = self.orthant("train", config, *arguments, ranks=ranks)
         self.assertEqual(done.code, code, done.output)
+        return done
+
+    def trace(self, rank, log, arguments, *options):
+        """Four ranks of 'orthant ARGUMENTS', that one under strace, until the tracer has written down the last call: it may end after mpirun."""
+        program = self.start_command(traced_command(arguments, rank, 4, log, *options))
+        done = program.wait(90)
+        self.assert_gone(program, time.monotonic(), within=30)
         return done
 
     def step_gone_on_from(self, done):

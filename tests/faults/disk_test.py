@@ -10,7 +10,7 @@ import unittest
 
 from checkpoint_case import CheckpointTest, parameters, saved_run, step_folder
 from launcher import BINARY, MPIRUN
-from traced_rank import calls_of, calls_of_save, require_strace, traced_command
+from traced_rank import calls_of, calls_of_save, require_strace
 
 TRAINING = {"mesh": {"pp": 2, "dp": 2, "tp": 1}, "model": {"layers": 2}, "train": {"steps": 12},
             "checkpoint": {"interval": 3, "keep": 5, "background": False}}
@@ -155,7 +155,7 @@ class Faulty(CheckpointTest):
     def run_traced(self, rank, *options, code=0, changes=None):
         config = self.write_config(TRAINING, changes or {})
         self.log = self.folder / "strace"
-        done = self.start_command(traced_command(["train", config], rank, 4, self.log, *options)).wait(90)
+        done = self.trace(rank, self.log, ["train", config], *options)
         self.assertEqual(done.code, code, done.output)
         self.assertEqual("(INJECTED)" in self.log.read_text(), any("error=" in option for option in options))
         return done

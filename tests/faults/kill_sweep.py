@@ -15,7 +15,7 @@ import unittest
 
 from checkpoint_case import CheckpointTest, parameters
 from observed import rank_pids
-from traced_rank import calls_of, calls_of_save, require_strace, traced_command
+from traced_rank import calls_of, calls_of_save, require_strace
 
 FULL = os.environ.get("ORTHANT_KILL_SWEEP") == "full"
 RANKS = 4
@@ -60,7 +60,7 @@ class AtEveryCall(KillTest):
 
     def calls(self, config, rank):
         log = self.folder / f"calls-of-{rank}"
-        done = self.start_command(traced_command(["train", config, self.new_folder()], rank, RANKS, log)).wait(90)
+        done = self.trace(rank, log, ["train", config, self.new_folder()])
         self.assertEqual(done.code, 0, done.output)
         return calls_of_save(calls_of(log), self.SAVE, self.SAVE + self.INTERVAL)
 
@@ -74,8 +74,7 @@ class AtEveryCall(KillTest):
 
     def kill_at(self, config, rank, call):
         log = self.folder / "calls"
-        killed = self.start_command(traced_command(["train", config, self.new_folder()], rank, RANKS, log,
-                                                   f"--inject={call.name}:signal=KILL:when={call.number}")).wait(90)
+        killed = self.trace(rank, log, ["train", config, self.new_folder()], f"--inject={call.name}:signal=KILL:when={call.number}")
         self.assertEqual(killed.code, 137, killed.output)
         self.assertRegex(killed.output, rf"rank {rank} .*signal 9")
         last = calls_of(log)[-1]
