@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Step time and memory beside PyTorch's FSDP2 or its tensor parallelism, run in turn on one machine.
 
-    python tests/bench/peer.py --peer torch_peer.py --torchrun .venv/bin/torchrun [--mode fsdp2|tp] [--ranks 2 4] [--rounds 3]
+    python tests/bench/peer.py --peer torch_peer.py [--mode fsdp2|tp] [--ranks 2 4] [--rounds 3]
 
 torch_peer.py trains the same model with fully_shard or parallelize_module and prints one JSON line with "final": true
 (median_step_ms, peak_rss_mib_max). Both: one thread a rank, a rank's whole share as one micro-batch. Text of the data set
@@ -16,6 +16,7 @@ import random
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -74,7 +75,7 @@ def peer(arguments, ranks, dtype, steps):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True)
-    parser.add_argument("--torchrun", default="torchrun")
+    parser.add_argument("--torchrun", default=pathlib.Path(sys.executable).with_name("torchrun"), help="of this Python")
     parser.add_argument("--mode", choices=["fsdp2", "tp"], default="fsdp2")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4])
     parser.add_argument("--dtypes", nargs="+", default=["fp32", "bf16"])
