@@ -81,31 +81,33 @@ MeasuredCosts gather_costs(ParallelModel& model, double message_us) {
     }
     costs.ranks.push_back(std::move(rank));
   }
-  compare_ranks(costs.ranks);
   return costs;
 }
 
-void compare_ranks(std::vector<RankCost>& ranks) {
+std::vector<double> over_fastest(const std::vector<RankCost>& ranks) {
   std::map<int, double> fastest;  // by pipeline coordinate
   for (const auto& rank : ranks) {
     auto& best = fastest.try_emplace(rank.pp, rank.us).first->second;
     best = std::min(best, rank.us);
   }
-  for (auto& rank : ranks) {
+  std::vector<double> ratios;
+  for (const auto& rank : ranks) {
     const double best = fastest.at(rank.pp);
-    rank.over_fastest = best > 0 ? rank.us / best : 1;
+    ratios.push_back(best > 0 ? rank.us / best : 1);
   }
+  return ratios;
 }
 
 std::vector<std::string> describe_slow_ranks(const std::vector<RankCost>& ranks) {
   constexpr double kSlow = 1.5;
+  const auto ratios = over_fastest(ranks);
   std::vector<std::string> lines;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].over_fastest < kSlow) continue;
+    if (ratios[rank] < kSlow) continue;
     lines.push_back(
         fmt::format("rank {} ({}) is slow: {:.1f} ms for the layers of a micro-batch, {:.1f} times what "
                     "the fastest rank with the same layers takes",
-                    rank, ranks[rank].place, ranks[rank].us / 1e3, ranks[rank].over_fastest));
+                    rank, ranks[rank].place, ranks[rank].us / 1e3, ratios[rank]));
   }
   return lines;
 }
@@ -128,8 +130,10 @@ std::string profile_json(const RunConfig& run, const PipelinePlan& plan, const M
   for (std::size_t layer = 0; layer < profile.layers.size(); ++layer) {
     json["layers"].push_back(layer_json(static_cast<int>(layer), profile.layers[layer]));
   }
-  for (const auto& rank : measured.ranks) {
-    json["ranks"].push_back({{"place", rank.place}, {"us", rank.us}, {"over_fastest", rank.over_fastest}});
+  const auto ratios = over_fastest(measured.ranks);
+  for (std::size_t rank = 0; rank < ratios.size(); ++rank) {
+    const auto& cost = measured.ranks[rank];
+    json["ranks"].push_back({{"place", cost.place}, {"us", cost.us}, {"over_fastest", ratios[rank]}});
   }
   return json.dump(2) + "\n";
 }

@@ -28,7 +28,6 @@ struct RankCost {
   std::string place;  ///< "pp0 dp1 tp0"
   int pp = 0;
   double us = 0;
-  double over_fastest = 1;  ///< of the ranks that hold the same layers
 };
 
 struct MeasuredCosts {
@@ -38,8 +37,8 @@ struct MeasuredCosts {
 
 /// What all ranks have measured, on every rank. Collective over the control group.
 MeasuredCosts gather_costs(ParallelModel& model, double message_us);
-/// Sets `over_fastest`.
-void compare_ranks(std::vector<RankCost>& ranks);
+/// How many times what the fastest rank with the same layers takes, by rank.
+std::vector<double> over_fastest(const std::vector<RankCost>& ranks);
 /// A line for each rank that takes much longer than another one with the same layers; a slow or busy host, most likely.
 /// (Tensor-parallel ranks wait for each other inside of layers, so that all of a group look like its slowest.)
 std::vector<std::string> describe_slow_ranks(const std::vector<RankCost>& ranks);

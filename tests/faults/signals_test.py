@@ -86,16 +86,20 @@ class Stop(LaunchTest):
 
     def test_while_libraries_are_being_loaded(self):
         """It waits if the launcher has blocked it, as launch/slurm/train.sbatch does."""
-        config = self.write_config({"train": {"steps": 1000000}})
-        self.checkpoints = self.runs / "checkpoints"
-        program = self.start_command(["env", "--block-signal=USR1,TERM", BINARY, "train", config])
-        pid = program.process.pid
-        while not os.path.samefile(f"/proc/{pid}/exe", BINARY):
-            self.assertIsNone(program.process.poll(), program.output())
-        os.kill(pid, signal.SIGUSR1)
-        self.assertFalse(catches(pid, signal.SIGUSR1), "it was to be too early")
-        since = time.monotonic()
-        self.assertEqual(self.assert_stopped(program, since, within=self.START), 1)
+        for _ in range(5):  # on a busy machine it may come too late
+            config = self.write_config({"train": {"steps": 1000000}})
+            self.checkpoints = self.runs / "checkpoints"
+            program = self.start_command(["env", "--block-signal=USR1,TERM", BINARY, "train", config])
+            pid = program.process.pid
+            while not os.path.samefile(f"/proc/{pid}/exe", BINARY):
+                self.assertIsNone(program.process.poll(), program.output())
+            os.kill(pid, signal.SIGUSR1)
+            in_time = not catches(pid, signal.SIGUSR1)
+            since = time.monotonic()
+            self.assertEqual(self.assert_stopped(program, since, within=self.START), 1)
+            if in_time:
+                return
+        self.fail("it never came while libraries were being loaded")
 
     def test_another_signal_changes_nothing_and_the_same_again_ends_at_once(self):
         # A scheduler sends USR1 ahead of time, and TERM at its limit.
