@@ -33,7 +33,9 @@ void ProgressEngine::post(std::function<void()> step) {
     const std::lock_guard guard(mutex_);
     posted_.push_back(std::move(step));
   }
+  ++ringing_;  // before it looks which bell: see use()
   bell_.load()->ring_loudly();
+  --ringing_;
 }
 
 void ProgressEngine::call(const std::string& what, std::function<void()> step) {
@@ -55,6 +57,7 @@ void ProgressEngine::drive(const std::shared_ptr<Driven>& group) {
 
 void ProgressEngine::use(Doorbell* bell, Pacing pacing) {
   bell_ = bell != nullptr ? bell : &own_bell_;
+  while (ringing_ > 0) std::this_thread::yield();  // whoever comes now rings the new one
   pacing_ = pacing;
 }
 

@@ -4,6 +4,7 @@
 // growing back-off.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -53,7 +54,8 @@ class ProgressEngine {
   // On the progress thread only:
   /// Moves `group` along until nothing of it is open.
   void drive(const std::shared_ptr<Driven>& group);
-  /// Sleeps on `bell` from now on, which peers may ring too; null: on a bell of its own.
+  /// Sleeps on `bell` from now on, which peers may ring too; null: on a bell of its own. When it returns, no thread of
+  /// this process rings the one before, so its memory may be freed.
   void use(Doorbell* bell, Pacing pacing);
   /// Called before each sleep; true if it found something to do. For messages that may come at any time.
   void watch(std::function<bool()> look) { look_ = std::move(look); }
@@ -71,6 +73,7 @@ class ProgressEngine {
   std::vector<std::function<void()>> posted_;  ///< under mutex_
   Doorbell own_bell_;
   std::atomic<Doorbell*> bell_{&own_bell_};
+  std::atomic<int> ringing_{0};  ///< threads that are about to ring `bell_`, or the one before
 
   std::vector<std::shared_ptr<Driven>> open_;  ///< progress thread only, as all below
   std::function<bool()> look_ = [] { return false; };
