@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <orthant/launch/emulated_run.hpp>
 
+#include <utility>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -56,9 +58,10 @@ void report(const RunConfig& run, const PipelinePlan& plan, const EmulationOptio
 
 }  // namespace
 
-int emulated_run(const RunConfig& run, comm::Fabric& fabric) {
+int emulated_run(const RunConfig& run, comm::Fabric& fabric, std::function<void()> on_step) {
   const auto plan = plan_pipeline(run);
-  const auto options = options_of(run);
+  auto options = options_of(run);
+  options.on_step = std::move(on_step);
   const auto emulation = emulate(plan.training, options, fabric);
   if (fabric.rank() == 0) report(run, plan, options, emulation);
   return static_cast<int>(ExitCode::done);

@@ -191,6 +191,7 @@ Emulation emulate(const pipeline::Schedule& lowered, const EmulationOptions& opt
     comm::barrier(control, kTimeout);
     auto all = comm::gather_strings(control, bytes_of(rank.step()), kTimeout);
     if (fabric.rank() == 0 && step > 0) result.steps.push_back(measured(all));
+    options.on_step();
   }
   for (const auto& text : comm::gather_strings(control, std::to_string(rank.executor->peak_activations()), kTimeout)) {
     if (fabric.rank() == 0) result.peak_activations.push_back(std::stoi(text));

@@ -4,6 +4,7 @@
 // devices. Nothing here asks the simulator: a computation starts when its stream gets to it.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include <orthant/core/comm/fabric.hpp>
@@ -18,6 +19,7 @@ struct EmulationOptions {
   std::int64_t message_bytes = 4096;
   int steps = 5;               ///< measured, after one that is not
   bool late_receives = false;  ///< post each receive only when the computation before its reader has ended
+  std::function<void()> on_step = [] {};
 };
 
 /// One step as it ran: of each rank, its compute operations in order, in ms from the first begin.

@@ -37,7 +37,9 @@ int train_command(const TrainArguments& arguments) {
   try {
     run = read_run_config_together(fabric, arguments.config, arguments.overrides);
   } catch (const Error& error) {
-    return report_once(fabric, error);
+    const int code = report_once(fabric, error);
+    if (error.exit_code() == ExitCode::timed_out) mpi.kill(code);  // MPI is left together, and not all ranks are there
+    return code;
   }
   // The watchdog outlives the run, whose last tasks still report to it.
   std::atomic<RankRun*> running = nullptr;
@@ -54,14 +56,15 @@ int train_command(const TrainArguments& arguments) {
     // A rank that only heard of a failure lets the one that failed speak first, and end the job with its own exit code;
     // of a fault that all ranks find alike (data, weights, a loss that is not finite), rank 0 speaks for them.
     const bool found_alike = code != ExitCode::internal && fabric.rank() != 0;
-    if (code == ExitCode::timed_out || found_alike) std::this_thread::sleep_for(std::chrono::seconds(2));
+    if (code == ExitCode::timed_out || found_alike)
+      std::this_thread::sleep_for(std::chrono::seconds(mpi.heard_abort() ? 5 : 2));
     fmt::print(stderr, "orthant: rank {} ({}), step {}: {}\n", fabric.rank(), rank_run ? rank_run->where() : "at start",
                rank_run ? rank_run->step() : 0, what);
     std::fflush(stderr);
     mpi.kill(static_cast<int>(code));
   };
   try {
-    if (run.device == "emulated") return emulated_run(run, mpi);
+    if (run.device == "emulated") return emulated_run(run, mpi, [&] { watchdog.progress(); });
     rank_run.emplace(run, fabric, watchdog);
     running = &*rank_run;
     const int code = rank_run->execute(arguments);

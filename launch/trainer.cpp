@@ -144,11 +144,13 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
   auto* checkpointer = options.checkpointer;
   Results results(model, options);
   auto& stopped = results.summary.stopped;
+  bool wants_save = false;
   const auto validate_now = [&] {
     if (options.validation_batches == 0) return;
     options.enter(RunPhase::evaluation, results.summary.steps);
     const auto validation = validate(model, options.validation_batches);
     stopped = validation.stopped;
+    wants_save = wants_save || validation.wants_save;
     if (!stopped) results.take_validation(validation.loss);
     options.enter(RunPhase::step, results.summary.steps);
     results.leave_out_time();
@@ -164,7 +166,6 @@ TrainSummary train(ParallelModel& model, const TrainerOptions& options) {
 
   // With post-validation a step's result comes while the next one runs: it is taken one step later.
   std::optional<Submitted> open;
-  bool wants_save = false;
   const auto take = [&] {
     if (!open) return;
     results.take(open->step, open->lr, open->handle);
@@ -234,6 +235,7 @@ ValidationResult validate(ParallelModel& model, std::int64_t batches) {
     loss += result.loss * static_cast<double>(result.tokens);
     tokens += static_cast<double>(result.tokens);
     out.stopped = result.stop;
+    out.wants_save = out.wants_save || result.save;
   }
   out.loss = loss / std::max(tokens, 1.0);
   return out;

@@ -44,8 +44,9 @@ struct TrainSummary {
 TrainSummary train(ParallelModel& model, const TrainerOptions& options);
 
 struct ValidationResult {
-  double loss = 0;       ///< token-weighted mean
-  bool stopped = false;  ///< on request, before the last batch: the loss is not of the whole set
+  double loss = 0;          ///< token-weighted mean
+  bool stopped = false;     ///< on request, before the last batch: the loss is not of the whole set
+  bool wants_save = false;  ///< a rank voted for a checkpoint meanwhile, which it does once
 };
 
 /// Over the validation set. Collective over all ranks.

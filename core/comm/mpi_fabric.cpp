@@ -35,6 +35,7 @@ class MpiFabric::Core {
   int rank() const { return runtime_.rank(); }
   int size() const { return runtime_.size(); }
   bool aborted() const { return aborted_; }
+  bool heard_abort() const { return heard_abort_; }
   std::int64_t open_requests() const { return sends_.open; }
   int next_tag() { return made_++; }
 
@@ -89,6 +90,7 @@ class MpiFabric::Core {
 
   bool listen() {
     const auto heard = runtime_.heard_abort();
+    heard_abort_ = heard.has_value();
     if (heard) give_up(*heard);
     return heard.has_value();
   }
@@ -97,6 +99,7 @@ class MpiFabric::Core {
   MpiSends sends_;
   std::string why_;                   ///< progress thread only
   std::atomic<bool> aborted_{false};  ///< set there
+  std::atomic<bool> heard_abort_{false};
   int made_ = 0;
   ProgressEngine engine_;  // last: its thread uses the others
 };
@@ -160,6 +163,7 @@ MpiFabric::~MpiFabric() {
 
 int MpiFabric::rank() const { return core_->rank(); }
 int MpiFabric::size() const { return core_->size(); }
+bool MpiFabric::heard_abort() const { return core_->heard_abort(); }
 std::int64_t MpiFabric::open_requests() const { return core_->open_requests(); }
 
 std::unique_ptr<Collectives> MpiFabric::make_collectives(const std::string& name, std::span<const int> members) {

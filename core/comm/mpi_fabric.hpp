@@ -37,6 +37,9 @@ class MpiFabric final : public Fabric {
   std::unique_ptr<Channel> make_channel(const std::string& name, int source, int destination) override;
   void abort(const std::string& why) noexcept override;
 
+  /// It is over because another rank aborted, so that one knows why.
+  bool heard_abort() const;
+
   /// Requests of this rank that MPI has not ended: 0 when nothing is under way.
   std::int64_t open_requests() const;
 

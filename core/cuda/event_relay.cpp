@@ -52,9 +52,12 @@ void EventRelay::run() {
       changed_.wait_for(lock, kPoll, news);
     }
   }
+  const auto posted = std::exchange(posted_, {});
   lock.unlock();
-  for (auto& step : std::exchange(posted_, {})) step();  // may call after() once more
+  for (const auto& step : posted) step();  // may call after() once more
+  lock.lock();
   for (Waiting& waiting : std::exchange(arrived_, {})) waiting_.push_back(std::move(waiting));
+  lock.unlock();
   const auto closed = std::make_exception_ptr(CommError("the fabric was destroyed while this operation was open"));
   for (Waiting& waiting : waiting_) waiting.next(closed);
 }

@@ -125,9 +125,14 @@ Work StagedFabric::run(const Operation& op, std::string description, std::functi
   relay_.after(stream, [this, chain, carry = std::move(carry)](std::exception_ptr lost) {
     if (lost) return chain->promise.complete(lost);
     try {
-      carry(chain->host).then([this, chain](std::exception_ptr failed) {
-        if (failed) return chain->promise.complete(failed);
-        relay_.post([this, chain] { deliver(chain); });
+      carry(chain->host).then([this, chain](std::exception_ptr failed) mutable {
+        // Whoever is woken may destroy the fabric, and with it the pinned memory: nothing of it is held here then.
+        if (failed) {
+          const auto promise = chain->promise;
+          chain.reset();
+          return promise.complete(failed);
+        }
+        relay_.post([this, chain = std::move(chain)] { deliver(chain); });
       });
     } catch (...) {
       chain->promise.complete(std::current_exception());

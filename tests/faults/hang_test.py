@@ -85,7 +85,7 @@ class HangTest(LaunchTest):
         """mpirun wakes a stopped rank before it kills it: what that does then takes nothing from what was known."""
         self.assertEqual(program.report["lines"][0], verdict[0])
         self.assertEqual(program.report["culprits"], [rank])
-        self.assertIn(rank, program.report["waits"][0]["missing"])
+        self.assertTrue(any(rank in wait["missing"] for wait in program.report["waits"]), program.report["waits"])
 
 
 def phases():
@@ -133,8 +133,8 @@ class StoppedRank(HangTest):
 class OperationLeftOut(HangTest):
     """[fault] kind = "skip": a bug in the order of operations, as it would look."""
 
-    def start_skip(self, group, mesh):
-        program = self.start_run({"fault": {"kind": "skip", "rank": RANK, "step": 5, "group": group}}, mesh=mesh)
+    def start_skip(self, group, mesh, *changes):
+        program = self.start_run({"fault": {"kind": "skip", "rank": RANK, "step": 5, "group": group}}, *changes, mesh=mesh)
         self.wait_for_steps(program, 3)
         return program
 
@@ -146,11 +146,14 @@ class OperationLeftOut(HangTest):
         mine = [line for line in verdict if f"waits for rank {RANK} in all_reduce " in line and " on stage [2 3]" in line]
         self.assertEqual(len(mine), 1, verdict)
         self.assertRegex(mine[0], r", #\d+ on stage \[2 3\], for \d+\.\d s$")
-        self.assertEqual(program.report["lines"], verdict)
+        # A rank's second dump, of its own alarm, may come after the verdict.
+        timeless = [[re.sub(r", for \d+\.\d s$", "", line) for line in lines if "by the hosts' clocks" not in line]
+                    for lines in (program.report["lines"], verdict)]
+        self.assertEqual(*timeless)
 
     def test_whose_place_another_takes_is_found_at_once_as_a_mismatch(self):
-        program = self.start_skip("dp_reduce", {"pp": 1, "dp": 4, "tp": 1})
-        self.assert_gone(program, time.monotonic(), within=TIMEOUT)
+        program = self.start_skip("dp_reduce", {"pp": 1, "dp": 4, "tp": 1}, {"comm": {"timeout_s": 60}})
+        self.assert_gone(program, time.monotonic(), within=30)
         done = program.wait(1)
         self.assertEqual(done.code, 6, done.output)
         told = [line for line in done.messages() if "mismatch at #" in line]

@@ -114,12 +114,12 @@ TEST_F(WatchdogTest, ExpiresAndLeavesADump) {
 
 /// Does `act` every 50 ms for a while that is longer than the time-out.
 void keep_doing(const std::function<void()>& act) {
-  for (const auto end = Clock::now() + 2500ms; Clock::now() < end; std::this_thread::sleep_for(50ms)) act();
+  for (const auto end = Clock::now() + 4000ms; Clock::now() < end; std::this_thread::sleep_for(50ms)) act();
 }
 
 TEST_F(WatchdogTest, DoesNotExpireWhileSomethingProgresses) {
   const auto group = recorder_.add_group({.communicator = 0, .name = "tp", .members = {0, 1}});
-  Watchdog watchdog({.recorder = recorder_, .timeouts = all_phases(1000ms), .kill = kill_.call()});
+  Watchdog watchdog({.recorder = recorder_, .timeouts = all_phases(2500ms), .kill = kill_.call()});
   keep_doing([&] { watchdog.progress(); });
   EXPECT_EQ(kill_.code, -1) << "progress()";
   keep_doing([&] { watchdog.enter(RunPhase::step, 1); });
@@ -277,7 +277,7 @@ TEST_F(WatchdogTest, TimeForWhichTheProcessWasStoppedDoesNotCount) {
     std::this_thread::sleep_for(500ms);
     ::_exit(0);  // alive, though 5 s have passed without progress
   });
-  std::this_thread::sleep_for(300ms);
+  std::this_thread::sleep_for(1s);
   ::kill(child.pid, SIGSTOP);
   std::this_thread::sleep_for(5s);
   ::kill(child.pid, SIGCONT);
