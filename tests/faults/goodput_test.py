@@ -10,7 +10,7 @@ import subprocess
 import time
 import unittest
 
-from launcher import BINARY, MPIRUN, LaunchTest
+from launcher import BINARY, MPIRUN, LaunchTest, data_set
 from observed import committed_steps, rank_pids
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
@@ -22,7 +22,7 @@ class Goodput(LaunchTest):
         return json.loads((self.run_folder() / "summary.json").read_text())
 
     def test_a_start_that_was_killed_is_counted_as_lost_since_its_checkpoint(self):
-        interval, killed_at, steps = 40, 76, 90
+        interval, killed_at, steps = 40, 60, 90
         config = self.write_config({"mesh": MESH, "train": {"steps": steps}, "checkpoint": {"interval": interval},
                                     "fault": {"kind": "slow", "rank": 0, "times": 0, "delay_ms": int(1000 * STEP_S)}})
         program = self.start(["train", config], ranks=4)
@@ -101,6 +101,14 @@ class Goodput(LaunchTest):
         self.assertLess(saves["interval_s"], 10 * max((2 * stall * 3.6) ** 0.5, 2 * saves["write_s"]))
         self.assertLess(saves["saves"], 2 + goodput["training_s"] / 0.02)
         self.assertEqual(len(re.findall(r"checkpoint of step \d+: ", done.output)), saves["saves"])
+
+    def test_a_save_that_becomes_due_during_a_validation_is_made_after_it(self):
+        tokens = str(data_set() / "train.tokens")  # more batches than the steps before the first save
+        config = self.write_config({"mesh": MESH, "train": {"steps": 12}, "checkpoint": {"interval": "auto", "mtbf_hours": 1e4},
+                                    "data": {"train": tokens, "validation": tokens}})
+        done = self.orthant("train", config, ranks=4)
+        self.assertEqual(done.code, 0, done.output)
+        self.assertEqual(committed_steps(self.runs / "checkpoints"), [1, 12])
 
     def test_with_rare_failures_one_save_tells_what_it_costs_and_one_is_at_the_end(self):
         config = self.write_config({"mesh": MESH, "train": {"steps": 60}, "checkpoint": {"interval": "auto", "mtbf_hours": 1e4}})

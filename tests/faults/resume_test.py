@@ -42,7 +42,7 @@ class Exact(CheckpointTest):
                                     "train": {"steps": 30, "precision": "bf16", "global_batch": 8}, "checkpoint": {"interval": 10}})
         wanted = self.unbroken(config, 30, ranks=8)
         # Killed some steps after a save, stopped at a step that no interval has, and at last left alone.
-        killed = self.run_on(config, *fault("kill", 17, rank=5), ranks=8, code=137)
+        killed = self.run_on(config, "--set=checkpoint.background=false", *fault("kill", 17, rank=5), ranks=8, code=137)
         self.assertEqual(self.step_gone_on_from(killed), 0)
         stopped = self.run_on(config, *fault("usr1", 22, rank=3), ranks=8, code=75)
         self.assertEqual(self.step_gone_on_from(stopped), 10, stopped.output)
@@ -360,12 +360,10 @@ class Folder(CheckpointTest):
         self.assertIn(holder, second.messages()[0])
         self.assertIn(f"host {socket.gethostname()}, process ", holder)
         self.assertIn(int(holder.split("process ")[1].split(",")[0]), first.living())
-        self.assertLess(second.seconds, 15)
+        self.assertLess(second.seconds, 60)  # it would wait for another rank for 120
         self.assertIsNone(first.process.poll(), "the first goes on")
 
-        for pid in first.living():
-            os.kill(pid, signal.SIGKILL)
-        first.wait(10)
+        first.end()
         self.assertEqual((self.checkpoints / "lock").read_text(), holder)
         third = self.start(["train", config], ranks=4)
         third.wait_until(lambda: (self.checkpoints / "lock").read_text() != holder, self.START, "lock of its own")

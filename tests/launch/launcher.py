@@ -106,7 +106,7 @@ class Program:
     def wait_until(self, condition, timeout, what):
         end = time.monotonic() + timeout
         while not condition():
-            if self.process.poll() is not None:
+            if self.process.poll() is not None and not condition():
                 raise AssertionError(f"ended with {self.process.returncode} before {what}:\n{self.output()}")
             if time.monotonic() > end:
                 raise AssertionError(f"no {what} after {timeout} s:\n{self.output()}")

@@ -46,7 +46,8 @@ class Pipelines(LaunchTest):
                 fitting[" ".join(words[:words.index("ms") - 1])] = float(words[words.index("ms") - 1])
         self.assertGreater(len(fitting), 4, done.output)
         taken = next(line for line in done.lines if line.startswith("taken: ")).removeprefix("taken: ")
-        self.assertEqual(min(fitting, key=fitting.get).split()[0], taken, done.output)
+        fastest = {name.split()[0] for name, ms in fitting.items() if ms == min(fitting.values())}  # as printed
+        self.assertIn(taken, fastest, done.output)
 
     def test_auto_without_a_profile_is_told_what_it_needs(self):
         done = self.orthant("train", self.write_config(), "--set=pipeline.schedule=auto")

@@ -145,7 +145,7 @@ class PoisonStep(LaunchTest):
         self.assertEqual(done.code, 137, done.output)
         self.assertIn("3 runs in a row failed after checkpoint step 5, before the next one", done.output)
         self.assertEqual(len(list(self.runs.glob("[0-9]" * 4))), 3)
-        self.assertEqual(program.living(), [])
+        self.assert_gone(program, time.monotonic(), within=10)
 
 
 if __name__ == "__main__":
