@@ -32,7 +32,7 @@ RunConfig tensor_config(std::int64_t kv_heads, bool tied) {
                .qk_norm = true};
   run.train = {.steps = 3, .global_batch = 8, .micro_batch = 1, .seq_len = 24, .seed = 11, .precision = DType::f64};
   run.lr = {.kind = optim::LrKind::constant, .peak = 1e-2};
-  run.optimizer.eps = 1e-6;  // else Adam blows up the rounding of gradients near zero
+  run.optimizer.adamw.eps = 1e-6;  // else Adam blows up the rounding of gradients near zero
   return run;
 }
 

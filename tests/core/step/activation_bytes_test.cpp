@@ -268,7 +268,9 @@ TEST_P(ActivationBytes, AreWhatTheAllocatorCounts) {
   const auto expect = [&](const char* what, const PhaseBytes& found, const PhaseBytes& predicted) {
     SCOPED_TRACE(what);
     EXPECT_EQ(found.delta, predicted.delta);
-    if (!has_scratch_of_its_own(test)) EXPECT_LE(found.peak, predicted.peak);
+    if (!has_scratch_of_its_own(test)) {
+      EXPECT_LE(found.peak, predicted.peak);
+    }
     if (test.tp > 1) return;  // several ranks' peaks do not come at once
     // A sum under way keeps its terms until it is through, which on one rank is at once.
     const auto terms = predict_shape(test, 0).activation_bytes();
