@@ -141,7 +141,7 @@ TEST(TensorParallel, TrainsLikeOneRankInFp32) {
   const auto want = run_trajectory(alone(run));
   run.mesh = {.pp = 2, .tp = 4};
   run.pipeline.schedule = "zb_h1";
-  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, {2e-5, 1e-4});
+  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, {2e-5, 1e-3});
 }
 
 }  // namespace
