@@ -5,6 +5,7 @@ Executed holds on any machine. Measured, that a step takes what the simulator sa
 loudly, on one that is busy. ORTHANT_EMULATION=full: all schedules on 4 and 8 ranks with all latencies.
 """
 
+import json
 import os
 import unittest
 
@@ -34,6 +35,14 @@ class Executed(EmulationTest):
         for schedule in SCHEDULES:
             with self.subTest(schedule=schedule):
                 self.bench(schedule, 4, 1, steps=1, costs="5,5,4")
+
+    def test_a_run_may_be_longer_than_the_time_out_as_its_steps_are_shorter(self):
+        config = self.write_config({"mesh": {"pp": 2}, "device": {"kind": "emulated", "costs_ms": [5.0, 5.0, 5.0]},
+                                    "train": {"steps": 24}, "comm": {"timeout_s": 5}})
+        done = self.orthant("train", config, ranks=2)
+        self.assertEqual(done.code, 0, done.output)
+        summary = json.loads((self.run_folder() / "summary.json").read_text())
+        self.assertGreater(summary["steps"] * summary["measured_step_ms"], 5000)
 
 
 class Measured(EmulationTest):
