@@ -19,9 +19,11 @@
 namespace orthant::launch {
 namespace {
 
-/// All ranks find the same faults in the same config: rank 0 tells, the others follow quietly.
+/// All ranks find the same faults in the same config: rank 0 tells, the others follow quietly. A time-out is a rank's
+/// own.
 int report_once(const comm::Fabric& fabric, const Error& error) {
-  if (fabric.rank() == 0) fmt::print(stderr, "orthant: error:\n{}\n", error.what());
+  if (fabric.rank() == 0 || error.exit_code() == ExitCode::timed_out)
+    fmt::print(stderr, "orthant: error:\n{}\n", error.what());
   return static_cast<int>(error.exit_code());
 }
 
