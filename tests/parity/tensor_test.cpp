@@ -16,10 +16,6 @@ namespace {
 
 using launch::RunConfig;
 
-// Heads of two elements, normed, at this learning rate blow up rounding: which library product a processor gets decides
-// between 1e-11 and 3e-10 after three steps. The gradients of step 1 are what is exact.
-constexpr Tolerance kOverSteps{kFp64.gradient, 1e-9};
-
 RunConfig tensor_config(std::int64_t kv_heads, bool tied) {
   RunConfig run;
   run.model = {.layers = 4,
@@ -35,7 +31,8 @@ RunConfig tensor_config(std::int64_t kv_heads, bool tied) {
                .loss_rows = kv_heads == 2 ? 10 : 0,
                .qk_norm = true};
   run.train = {.steps = 3, .global_batch = 8, .micro_batch = 1, .seq_len = 24, .seed = 11, .precision = DType::f64};
-  run.lr = {.kind = optim::LrKind::constant, .peak = 1e-2};
+  // Higher, and AdamW blows up rounding, which is another on every processor, to more than the bound.
+  run.lr = {.kind = optim::LrKind::constant, .peak = 1e-3};
   return run;
 }
 
@@ -73,7 +70,7 @@ TEST_P(TensorParallel, TrainsLikeOneRankWithEveryScheduleAndSharding) {
           SCOPED_TRACE(fmt::format("kv_heads {} {} sequence_parallel {} {} pp{} dp{} stage {}", run.model.kv_heads,
                                    run.model.tie_embeddings ? "tied" : "untied", sequence_parallel, schedule,
                                    run.mesh.pp, dp, stage));
-          expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kOverSteps);
+          expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kFp64);
         }
       }
     }
@@ -90,7 +87,7 @@ TEST(PeersBugs, NormsOfQueriesAndKeysStayTheSameOnAllRanksOver20Steps) {
   for (const bool sequence_parallel : {false, true}) {
     SCOPED_TRACE(sequence_parallel);
     run.sequence_parallel = sequence_parallel;
-    expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kOverSteps);
+    expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kFp64);
   }
 }
 
@@ -118,7 +115,7 @@ TEST(PeersBugs, DropoutIsTheSameOnEveryMeshAndNotTheSameInEveryStepOrLayer) {
   run.mesh = {.pp = 2, .dp = 2, .tp = 2};
   const auto first = run_trajectory(run), again = run_trajectory(run);
   expect_bit_equal(first, again);
-  expect_parity(first, with, kOverSteps);
+  expect_parity(first, with, kFp64);
   run.train.seed = 12;
   run.model.dropout = 0;
   const auto without = run_trajectory(alone(run));
@@ -132,7 +129,7 @@ TEST(TensorParallel, TrainsLikeOneRankWithAVocabularyOf50257) {
   run.train.steps = 1;
   const auto want = run_trajectory(alone(run));
   run.mesh.tp = 4;
-  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kOverSteps);
+  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, kFp64);
 }
 
 TEST(TensorParallel, TrainsLikeOneRankInFp32) {
@@ -141,7 +138,7 @@ TEST(TensorParallel, TrainsLikeOneRankInFp32) {
   const auto want = run_trajectory(alone(run));
   run.mesh = {.pp = 2, .tp = 4};
   run.pipeline.schedule = "zb_h1";
-  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, {2e-5, 1e-3});
+  expect_parity(run_trajectory(run, {.checks_replicas = true}), want, {2e-5, 1e-4});
 }
 
 }  // namespace
