@@ -274,7 +274,7 @@ class Limit(CheckpointTest):
 class Unwritable(CheckpointTest):
     """Found before training, told once, within seconds."""
 
-    SECONDS = 60  # 2 on a machine with nothing else to do; a rank that waits for another would wait for 120
+    SECONDS = 20  # 2 on a machine with nothing else to do
 
     def refuse(self, command, code, text):
         done = self.start_command(command).wait(60)

@@ -16,7 +16,6 @@ from launcher import BINARY, MPIRUN, LaunchTest, data_set
 from observed import committed_steps, is_stopped, numbers_of, rank_pids
 
 TIMEOUT = 6
-PATIENCE = 10  # seconds after it: 1 to 5 on a machine with nothing else to do
 MESH = {"pp": 2, "dp": 2, "tp": 1}
 RANK = 2
 OPERATION = re.compile(r"(all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|send|receive)[^,]*, #(\d+) on (\w+) \[([\d ]+)\]")
@@ -40,7 +39,7 @@ class HangTest(LaunchTest):
         since = time.monotonic()
 
         def watch():
-            while program.living() and time.monotonic() < since + TIMEOUT + 2 * PATIENCE:
+            while program.living() and time.monotonic() < since + 3 * TIMEOUT + 10:
                 time.sleep(0.2)
             program.ended_after = time.monotonic() - since
 
@@ -51,7 +50,7 @@ class HangTest(LaunchTest):
     def hung(self, program):
         """The verdict's lines, of a run that has ended as it must."""
         program.watch.join()
-        self.assertLess(program.ended_after, TIMEOUT + PATIENCE, program.output())
+        self.assertLess(program.ended_after, TIMEOUT + 10, program.output())
         done = program.wait(1)
         self.assertEqual(done.code, 6, done.output)
         self.assertEqual(program.living(), [])
@@ -154,7 +153,7 @@ class OperationLeftOut(HangTest):
 
     def test_whose_place_another_takes_is_found_at_once_as_a_mismatch(self):
         program = self.start_skip("dp_reduce", {"pp": 1, "dp": 4, "tp": 1}, {"comm": {"timeout_s": 60}})
-        self.assert_gone(program, time.monotonic(), within=30)
+        self.assert_gone(program, time.monotonic(), within=TIMEOUT)
         done = program.wait(1)
         self.assertEqual(done.code, 6, done.output)
         told = [line for line in done.messages() if "mismatch at #" in line]

@@ -10,7 +10,7 @@ from observed import committed_steps, unfinished
 
 RANK = 2
 COORDINATE = "pp1 dp0 tp0"
-WITHIN = 30  # seconds: 1 on a machine with nothing else to do; in communicators it would wait for 120
+WITHIN = 10
 
 
 class Thrown(LaunchTest):

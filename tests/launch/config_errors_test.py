@@ -6,7 +6,6 @@ import unittest
 
 from launcher import LaunchTest, data_set
 
-SOON = 60  # seconds: 1 to 4 on a machine with nothing else to do; a rank that waits for another would wait for 120
 FIVE_FAULTS = """\
 [model]
 layers = 3
@@ -51,18 +50,18 @@ class ConfigErrors(LaunchTest):
         self.assertEqual(len(told), len(EXPECTED) + len(also), done.output)
         self.assertEqual(len(done.messages()), 1, done.output)
 
-    def test_eight_ranks_tell_all_five_faults_once_and_soon(self):
+    def test_eight_ranks_tell_all_five_faults_once_within_15_s(self):
         path = self.write_five_faults()
         done = self.orthant("train", path, ranks=8)
         self.assert_tells_all_once(done, path)
-        self.assertLess(done.seconds, SOON)
+        self.assertLess(done.seconds, 15)
 
-    def test_one_rank_tells_them_and_the_number_of_ranks_soon(self):
+    def test_one_rank_tells_them_and_the_number_of_ranks_within_5_s(self):
         path = self.write_five_faults()
         done = self.orthant("train", path)
         ranks = (8, "mesh.dp = 1: ", "pp * dp * tp = 4 * 1 * 2 = 8 but 1 ranks were started; start 8 ranks")
         self.assert_tells_all_once(done, path, also=[ranks])
-        self.assertLess(done.seconds, SOON)
+        self.assertLess(done.seconds, 5)
 
     def test_a_sound_config_is_no_error(self):
         path = self.write_config({"train": {"steps": 0}})

@@ -14,12 +14,12 @@ MESHES = {"2x2x1": ({"pp": 2, "dp": 2, "tp": 1}, "pp0 dp1 tp0"), "1x2x2": ({"pp"
 
 class Faults(LaunchTest):
     def run_into(self, kind, mesh):
-        """Starts a run with a fault in STEP, and gives it half a minute to end from shortly before that."""
+        """Starts a run with a fault in STEP, and gives it ten seconds to end from shortly before that."""
         config = self.write_config({"mesh": mesh, "train": {"steps": 1000}, "fault": {"kind": kind, "rank": RANK, "step": STEP}})
         program = self.start(["train", config], ranks=4)
         self.wait_for_steps(program, STEP - 2)
         since = time.monotonic()
-        self.assert_gone(program, since, within=30)
+        self.assert_gone(program, since, within=10)
         done = program.wait(1)
         self.assertNotEqual(done.code, 0)
         # Rank 0 may hear of the fault before it has written down the step before it.

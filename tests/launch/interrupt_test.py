@@ -15,7 +15,7 @@ import unittest
 from launcher import MPIRUN, MPIRUN_SH, LaunchTest, data_set
 
 MESH = {"pp": 2, "dp": 2, "tp": 1}
-SECONDS_TO_STOP = 20  # 1 on a machine with nothing else to do
+SECONDS_TO_STOP = 5
 
 
 class OrderlyStop(LaunchTest):
