@@ -111,10 +111,10 @@ class AtRandom(KillTest):
         def is_time():
             with contextlib.suppress(json.JSONDecodeError):  # a line that is being written
                 return rank in rank_pids(program) and len(self.metrics()) >= steps
-        with contextlib.suppress(AssertionError, ProcessLookupError):  # it has ended before
+        with contextlib.suppress(AssertionError, KeyError, ProcessLookupError):  # it has ended before
             program.wait_until(is_time, self.START, f"step {steps}")
             time.sleep(after)
-            os.kill(rank_pids(program).get(rank, -1), signal.SIGKILL)
+            os.kill(rank_pids(program)[rank], signal.SIGKILL)
 
     def test_of_any_rank_at_any_time(self):
         config = self.write_config(SMALL, {"train": {"steps": self.LAST}, "checkpoint": {"interval": 3, "keep": 2}})
