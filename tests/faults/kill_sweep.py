@@ -25,8 +25,9 @@ SMALL = {"mesh": {"pp": 2, "dp": 2, "tp": 1}, "model": {"layers": 2, "dropout": 
 
 class KillTest(CheckpointTest):
     def new_folder(self):
-        """For a run from its beginning."""
-        self.runs = self.folder / f"run{len(list(self.folder.glob('run*')))}"
+        """For a run from its beginning. It lies so deep that the main thread makes more folders than MPI's thread, whose number
+        depends on which rank is first in MPI's own: what kills at a mkdir counts each thread's alone, and means the main thread's."""
+        self.runs = self.folder / f"run{len(list(self.folder.glob('run*')))}" / "lies" / "deep" / "enough"
         return f"--set=run.dir={self.runs}"
 
     def run_unbroken(self, config, last):
