@@ -22,8 +22,8 @@ class LocalWorld {
 
   int size() const { return size_; }
 
-  /// Fails every operation, open or later, of every rank with CommError(why). Call it before buffers of open operations
-  /// go.
+  /// Fails every operation, open or later, of every rank with CommError(why), except those that all members have
+  /// called: a thread may be about them, and they end well. A buffer may go when its Work is done.
   void abort(const std::string& why);
 
   /// One line per open operation: what it is, who is there and who is missing. For watchdogs.

@@ -100,7 +100,7 @@ TEST(CudaSchedulerFailure, OfTheDeviceReachesTheWaiter) {
 TEST(CudaSchedulerFailure, ByDeadlineNamesEachStreamsHead) {
   RecordingDriver driver({.by_hand = true});
   const stream::Promise promise("transfer");
-  CudaScheduler scheduler(driver, {.deadline = 50ms});
+  CudaScheduler scheduler(driver, {.deadline = 1s});
   const auto compute = scheduler.add_stream("compute", StreamKind::compute);
   const auto staged = scheduler.add_stream("staged", StreamKind::request);
   const auto gather = scheduler.add_stream("gather", StreamKind::request);
@@ -111,7 +111,7 @@ TEST(CudaSchedulerFailure, ByDeadlineNamesEachStreamsHead) {
   const std::string message = message_of<CommError>([&] { scheduler.drain(); });
   EXPECT_EQ(
       message,
-      "nothing finished for 0.1 s; stream 'compute': 'F' waits for 'S'; stream 'staged': 'S' has begun on the host; "
+      "nothing finished for 1.0 s; stream 'compute': 'F' waits for 'S'; stream 'staged': 'S' has begun on the host; "
       "stream 'gather': 'AG' is on the device");
   while (driver.step()) {
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,9 +26,14 @@ using stream::StreamKind;
 constexpr milliseconds kLong{30'000};  ///< for plans that end: never waited for
 constexpr milliseconds kShort{60};     ///< for plans that hang: a machine that is busy for longer changes nothing
 
-/// This rank's ends of all channels, and a word to send.
+/// What a rank sends, and where it receives. Outlives all ranks: one that has given up may still be served by another.
+struct Words {
+  float sent = 1, received = 0;
+};
+
+/// This rank's ends of all channels.
 struct Channels {
-  Channels(comm::Fabric& fabric, const Schedule& schedule) {
+  Channels(comm::Fabric& fabric, const Schedule& schedule, Words& its_words) : words(its_words) {
     std::set<ChannelKey> keys;
     for (const auto& ops : schedule.ranks) {
       for (const Op& op : ops) {
@@ -41,23 +47,23 @@ struct Channels {
   }
   comm::Work start(const Schedule& schedule, const Op& op) {
     comm::Channel& channel = *ends.at(channel_of(schedule, op));
-    if (is_send(op.kind)) return channel.send(comm::ConstSpan{&word, 1, DType::f32});
-    return channel.receive(comm::Span{&received, 1, DType::f32});
+    if (is_send(op.kind)) return channel.send(comm::ConstSpan{&words.sent, 1, DType::f32});
+    return channel.receive(comm::Span{&words.received, 1, DType::f32});
   }
   std::map<ChannelKey, std::unique_ptr<comm::Channel>> ends;
-  float word = 1, received = 0;
+  Words& words;
 };
 
-void run_in_line(comm::Fabric& fabric, const Schedule& schedule, milliseconds deadline) {
-  Channels channels(fabric, schedule);
+void run_in_line(comm::Fabric& fabric, const Schedule& schedule, Words& words, milliseconds deadline) {
+  Channels channels(fabric, schedule, words);
   for (const Op& op : schedule.ranks[static_cast<std::size_t>(fabric.rank())]) {
     if (is_send(op.kind) || is_receive(op.kind)) channels.start(schedule, op).wait(deadline);
   }
 }
 
 /// The executor's shape: a slot is written by a RECV and read by a TAKE; an output is written by its producer.
-void run_on_streams(comm::Fabric& fabric, const Schedule& schedule, milliseconds deadline) {
-  Channels channels(fabric, schedule);
+void run_on_streams(comm::Fabric& fabric, const Schedule& schedule, Words& words, milliseconds deadline) {
+  Channels channels(fabric, schedule, words);
   stream::CpuScheduler scheduler({.deadline = deadline});
   const StreamId compute = scheduler.add_stream("compute", StreamKind::compute);
   std::map<ChannelKey, StreamId> streams;
@@ -101,12 +107,14 @@ void run_on_streams(comm::Fabric& fabric, const Schedule& schedule, milliseconds
   scheduler.drain();
 }
 
-using Run = void (*)(comm::Fabric&, const Schedule&, milliseconds);
+using Run = void (*)(comm::Fabric&, const Schedule&, Words&, milliseconds);
 
 bool ends(const Schedule& schedule, Run run, milliseconds deadline) {
+  std::vector<Words> words(schedule.ranks.size());
   try {
-    orthant::tests::run_ranks(static_cast<int>(schedule.ranks.size()),
-                              [&](comm::Fabric& fabric) { run(fabric, schedule, deadline); });
+    orthant::tests::run_ranks(static_cast<int>(schedule.ranks.size()), [&](comm::Fabric& fabric) {
+      run(fabric, schedule, words[static_cast<std::size_t>(fabric.rank())], deadline);
+    });
     return true;
   } catch (const orthant::tests::RanksFailed&) {
     return false;
